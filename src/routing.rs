@@ -1,0 +1,4 @@
+pub mod ask;
+pub mod chain;
+pub mod moment;
+pub mod report;

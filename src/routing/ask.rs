@@ -1,0 +1,142 @@
+//! What a request wants, distilled from its path and its bytes.
+//!
+//! An `Ask` is everything a decision may depend on, and nothing else: no header, no socket, no text
+//! of the prompt. It can be written into a selection key and read back (`edge::selection`).
+
+use serde::{Deserialize, Serialize};
+
+use super::chain::Chain;
+
+/// The API a client speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Dialect {
+    Ollama,
+    OpenAi,
+    Anthropic,
+}
+
+impl Dialect {
+    /// The dialect whose error form a path's callers understand: `/v1/messages` is Anthropic's,
+    /// other `/v1/` paths OpenAI's, everything else Ollama's.
+    pub fn of_path(path: &str) -> Dialect {
+        if path.starts_with("/v1/messages") {
+            Dialect::Anthropic
+        } else if path == "/v1" || path.starts_with("/v1/") {
+            Dialect::OpenAi
+        } else {
+            Dialect::Ollama
+        }
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Dialect::Ollama => "ollama",
+            Dialect::OpenAi => "openai",
+            Dialect::Anthropic => "anthropic",
+        }
+    }
+}
+
+/// A path that carries a model and is sent to an upstream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Endpoint {
+    OllamaChat,
+    OllamaGenerate,
+    OllamaEmbed,
+    OllamaEmbeddings,
+    OllamaShow,
+    OpenAiChat,
+    OpenAiCompletions,
+    OpenAiEmbeddings,
+}
+
+impl Endpoint {
+    pub const ALL: [Endpoint; 8] = [
+        Endpoint::OllamaChat,
+        Endpoint::OllamaGenerate,
+        Endpoint::OllamaEmbed,
+        Endpoint::OllamaEmbeddings,
+        Endpoint::OllamaShow,
+        Endpoint::OpenAiChat,
+        Endpoint::OpenAiCompletions,
+        Endpoint::OpenAiEmbeddings,
+    ];
+
+    pub fn of_path(path: &str) -> Option<Endpoint> {
+        Endpoint::ALL.into_iter().find(|e| e.path() == path)
+    }
+
+    pub fn path(self) -> &'static str {
+        match self {
+            Endpoint::OllamaChat => "/api/chat",
+            Endpoint::OllamaGenerate => "/api/generate",
+            Endpoint::OllamaEmbed => "/api/embed",
+            Endpoint::OllamaEmbeddings => "/api/embeddings",
+            Endpoint::OllamaShow => "/api/show",
+            Endpoint::OpenAiChat => "/v1/chat/completions",
+            Endpoint::OpenAiCompletions => "/v1/completions",
+            Endpoint::OpenAiEmbeddings => "/v1/embeddings",
+        }
+    }
+
+    pub fn dialect(self) -> Dialect {
+        Dialect::of_path(self.path())
+    }
+
+    /// What an absent `stream` means: Ollama's own generating calls stream, OpenAI's do not.
+    pub fn streams_by_default(self) -> bool {
+        matches!(self, Endpoint::OllamaChat | Endpoint::OllamaGenerate)
+    }
+
+    /// Whether answering runs the model over a conversation, so that warmth exists at all.
+    pub fn is_conversation(self) -> bool {
+        matches!(
+            self,
+            Endpoint::OllamaChat | Endpoint::OllamaGenerate | Endpoint::OpenAiChat | Endpoint::OpenAiCompletions
+        )
+    }
+
+    /// Whether answering occupies a slot of the model.
+    pub fn runs_model(self) -> bool {
+        self != Endpoint::OllamaShow
+    }
+}
+
+/// Abilities of a model that a request cannot do without.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Needs {
+    pub vision: bool,
+    pub tools: bool,
+    pub embedding: bool,
+}
+
+/// A request, as far as routing is concerned.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Ask {
+    pub endpoint: Endpoint,
+    /// The model as the client wrote it, JSON escapes undone.
+    pub model: String,
+    /// Whether the answer is to be streamed, the endpoint's default applied.
+    pub stream: bool,
+    /// The conversation so far, as hashes. Empty for endpoints that are no conversation.
+    pub chain: Chain,
+    /// Estimated size of the prompt in tokens: text, tools and images; at least 1.
+    pub prompt_tokens: u32,
+    /// The most tokens the client lets the model answer with, where it said.
+    pub max_output_tokens: Option<u32>,
+    /// Ollama's `options.num_ctx`, where given.
+    pub num_ctx: Option<u32>,
+    pub needs: Needs,
+    /// Hash of the session's name, from an affinity header or `prompt_cache_key`.
+    pub session_name: Option<u64>,
+    /// Hash of the tenant; zero while everything is open.
+    pub tenant: u64,
+}
+
+impl Ask {
+    /// Tokens the context window must hold.
+    pub fn tokens_needed(&self) -> u64 {
+        u64::from(self.prompt_tokens) + u64::from(self.max_output_tokens.unwrap_or(0))
+    }
+}
