@@ -5,4 +5,5 @@ pub mod edge;
 pub mod engines;
 pub mod routing;
 pub mod sim;
+pub mod units;
 pub mod wire;

@@ -140,3 +140,22 @@ impl Ask {
         u64::from(self.prompt_tokens) + u64::from(self.max_output_tokens.unwrap_or(0))
     }
 }
+
+#[cfg(test)]
+impl Ask {
+    /// A chat of which nothing matters.
+    pub fn plain() -> Ask {
+        Ask {
+            endpoint: Endpoint::OllamaChat,
+            model: "qwen3:32b".into(),
+            stream: true,
+            chain: Chain::default(),
+            prompt_tokens: 1,
+            max_output_tokens: None,
+            num_ctx: None,
+            needs: Needs::default(),
+            session_name: None,
+            tenant: 0,
+        }
+    }
+}
