@@ -1,6 +1,22 @@
+//! The decision core: which upstream, and why.
+//!
+//! Pure. No I/O, no clock, no chance of its own, no async, no globals, no logging: time and chance come
+//! in as arguments, reasons go out as values. The product, the simulator, the tests and the benchmarks
+//! call these same functions. `tests/it/purity.rs` scans this folder and fails on any breach.
+
+pub mod aged;
 pub mod ask;
 pub mod candidate;
 pub mod chain;
+pub mod estimate;
+pub mod fleet;
+pub mod laws;
 pub mod moment;
+pub mod name;
+pub mod prefix;
+pub mod record;
 pub mod report;
+pub mod select;
+pub mod session;
 pub mod signal;
+pub mod upstream;

@@ -1,0 +1,370 @@
+//! All upstreams and what is believed about them; the one place where belief changes.
+//!
+//! Every method takes the present as an argument, changes what it must in one step and leaves the laws
+//! of `laws` true. Reading is `select::decide`'s; a decision is booked with `book` in the same critical
+//! section, so that two requests cannot both take the last free slot. A booking ends exactly once (L2).
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use super::ask::Ask;
+use super::moment::Moment;
+use super::name::{self, Naming};
+use super::prefix::Prefixes;
+use super::report::{ModelReport, Report};
+use super::session::Sessions;
+use super::signal::Signals;
+use super::upstream::{Holding, Spec, Traits, Upstream};
+use super::{laws, select::Row};
+
+/// An upstream for the length of the process; never used again for another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
+pub struct UpstreamId(pub u32);
+
+/// A model on an upstream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HoldingId(pub u32);
+
+/// One running attempt's booking.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LeaseId(pub u64);
+
+/// How requests are placed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Policy {
+    /// The sum of the eight signals.
+    #[default]
+    Fleet,
+    /// Weighted chance, warmth ignored: what most balancers do, kept to compare with.
+    Shuffle,
+}
+
+/// What may be configured about routing.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rules {
+    pub policy: Policy,
+    pub signals: Signals,
+    pub session_ttl: Duration,
+    pub max_sessions: usize,
+    /// Readings older than this are no longer believed (L10).
+    pub stale_after: Duration,
+}
+
+/// How an attempt ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The answer came to its end.
+    Done { output_tokens: Option<u32> },
+    /// The client left, or the request was refused by its own fault: says nothing about the upstream.
+    Void,
+    /// The upstream failed.
+    Failed,
+}
+
+pub struct Fleet {
+    pub rules: Rules,
+    pub(super) upstreams: Vec<Upstream>,
+    pub(super) holdings: Vec<Holding>,
+    /// Places in `holdings` that nothing refers to.
+    free: Vec<HoldingId>,
+    /// Holdings under the folded name (Ollama) or the exact one (other engines).
+    folded: HashMap<String, Vec<HoldingId>>,
+    exact: HashMap<String, Vec<HoldingId>>,
+    pub(super) bookings: BTreeMap<LeaseId, Booking>,
+    next_lease: u64,
+    pub sessions: Sessions,
+    pub prefixes: Prefixes,
+}
+
+/// Models remembered in all, over all upstreams. An upstream that invents names must not fill memory.
+pub const MAX_HOLDINGS: usize = 1 << 16;
+
+#[derive(Clone, Debug)]
+pub(super) struct Booking {
+    pub upstream: UpstreamId,
+    pub holding: HoldingId,
+    /// Occupies a slot (`Endpoint::runs_model`).
+    pub runs_model: bool,
+    booked_at: Moment,
+    pub first_byte_at: Option<Moment>,
+    uncached_tokens: u32,
+    start: Start,
+}
+
+/// What a lease found when it was booked; decides what its times teach.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Start {
+    FreeSlot,
+    Queued,
+    ColdModel,
+}
+
+impl Fleet {
+    pub fn new(rules: Rules) -> Fleet {
+        Fleet {
+            upstreams: Vec::new(),
+            holdings: Vec::new(),
+            free: Vec::new(),
+            folded: HashMap::new(),
+            exact: HashMap::new(),
+            bookings: BTreeMap::new(),
+            next_lease: 0,
+            sessions: Sessions::new(rules.max_sessions, rules.session_ttl),
+            prefixes: Prefixes::new(rules.session_ttl),
+            rules,
+        }
+    }
+
+    pub fn join(&mut self, spec: Spec) -> UpstreamId {
+        let id = UpstreamId(self.upstreams.len() as u32);
+        self.upstreams.push(Upstream::new(spec));
+        id
+    }
+
+    /// The engine of an upstream was recognised.
+    pub fn learn_engine(&mut self, id: UpstreamId, engine: Traits) {
+        if let Some(upstream) = self.upstreams.get_mut(id.0 as usize) {
+            upstream.spec.engine = Some(engine);
+        }
+    }
+
+    /// A health check changed its mind.
+    pub fn learn_health(&mut self, id: UpstreamId, healthy: bool) {
+        if let Some(upstream) = self.upstreams.get_mut(id.0 as usize) {
+            upstream.healthy = healthy;
+        }
+    }
+
+    /// A good reading, asked for at `asked_at`: what began after that is not unsaid by it.
+    pub fn learn_report(&mut self, id: UpstreamId, report: &Report, asked_at: Moment, now: Moment) {
+        let Some(upstream) = self.upstreams.get_mut(id.0 as usize) else { return };
+        let Some(engine) = upstream.spec.engine else { return };
+        upstream.read_at = Some(asked_at);
+        upstream.reported_slots = report.slots;
+        let before = upstream.holdings.clone();
+        for held in &before {
+            self.holdings[held.0 as usize].listed = false;
+        }
+        for model in &report.models {
+            if let Some(held) = self.holding_named(id, &model.name) {
+                self.holdings[held.0 as usize].learn(model, engine.fixed_models, asked_at, now);
+            }
+        }
+        self.forget_unlisted(id);
+        if self.upstreams[id.0 as usize].holdings != before {
+            self.rebuild_index();
+        }
+        laws::check(self);
+    }
+
+    /// Books the upstream that a decision's row names; in the same critical section as the decision.
+    pub fn book(&mut self, row: &Row, ask: &Ask, now: Moment) -> LeaseId {
+        let lease = LeaseId(self.next_lease);
+        self.next_lease += 1;
+        let upstream = &mut self.upstreams[row.upstream.0 as usize];
+        let holding = &mut self.holdings[row.holding.0 as usize];
+        let slots = upstream.slots(holding).count;
+        let cold = !holding.resident || holding.reloads_for(ask.num_ctx);
+        let start = match () {
+            _ if cold => Start::ColdModel,
+            _ if holding.running >= slots => Start::Queued,
+            _ => Start::FreeSlot,
+        };
+        let runs_model = ask.endpoint.runs_model();
+        upstream.in_flight += 1;
+        if runs_model {
+            holding.running += 1;
+            if cold && holding.loading_since.is_none() {
+                holding.loading_since = Some(now);
+            }
+        }
+        let uncached_tokens = ask.prompt_tokens.saturating_sub(row.covered_tokens);
+        let booking = Booking {
+            upstream: row.upstream,
+            holding: row.holding,
+            runs_model,
+            booked_at: now,
+            first_byte_at: None,
+            uncached_tokens,
+            start,
+        };
+        self.bookings.insert(lease, booking);
+        laws::check(self);
+        lease
+    }
+
+    /// The first byte of a successful answer came: the node has the model and the conversation.
+    pub fn first_byte(&mut self, lease: LeaseId, ask: &Ask, now: Moment) {
+        let Some(booking) = self.bookings.get_mut(&lease).filter(|booking| booking.first_byte_at.is_none()) else {
+            return;
+        };
+        booking.first_byte_at = Some(now);
+        let booking = booking.clone();
+        self.upstreams[booking.upstream.0 as usize].record.succeed();
+        if !booking.runs_model {
+            return;
+        }
+        self.holdings[booking.holding.0 as usize].learn_first_byte(&booking, now);
+        if ask.endpoint.is_conversation() {
+            self.sessions.pin(ask, booking.upstream, now);
+            self.prefixes.learn(ask, booking.upstream, now);
+        }
+        laws::check(self);
+    }
+
+    /// Ends a lease. Ending one twice changes nothing.
+    pub fn end(&mut self, lease: LeaseId, outcome: Outcome, now: Moment) {
+        let Some(booking) = self.bookings.remove(&lease) else { return };
+        let upstream = &mut self.upstreams[booking.upstream.0 as usize];
+        upstream.in_flight -= 1;
+        if outcome == Outcome::Failed {
+            upstream.record.fail(now);
+        }
+        if booking.runs_model {
+            self.holdings[booking.holding.0 as usize].learn_end(&booking, outcome, now);
+        }
+        laws::check(self);
+    }
+
+    pub fn upstream(&self, id: UpstreamId) -> Option<&Upstream> {
+        self.upstreams.get(id.0 as usize)
+    }
+
+    pub fn upstreams(&self) -> impl Iterator<Item = (UpstreamId, &Upstream)> {
+        self.upstreams.iter().enumerate().map(|(index, upstream)| (UpstreamId(index as u32), upstream))
+    }
+
+    pub fn holdings_of(&self, id: UpstreamId) -> impl Iterator<Item = &Holding> {
+        let ids = self.upstreams.get(id.0 as usize).map_or(&[][..], |upstream| &upstream.holdings);
+        ids.iter().map(|id| self.holding(*id)).filter(|holding| holding.listed)
+    }
+
+    pub fn live_leases(&self) -> usize {
+        self.bookings.len()
+    }
+
+    /// The holdings that a client's name means, one an upstream at most, in order of upstream.
+    pub(super) fn holders(&self, model: &str) -> Vec<HoldingId> {
+        let exact = self.exact.get(model).into_iter().flatten().copied();
+        let mut holders: Vec<HoldingId> = exact.collect();
+        let spellings = self.folded.get(&name::fold(model)).map_or(&[][..], Vec::as_slice);
+        let same_upstream = |a: &HoldingId, b: &HoldingId| self.holding(*a).upstream == self.holding(*b).upstream;
+        for group in spellings.chunk_by(same_upstream) {
+            let canonical = name::canonical(model);
+            let to_the_letter = group.iter().find(|id| name::canonical(&self.holding(**id).name) == canonical);
+            let unique = if let [only] = group { Some(only) } else { None };
+            holders.extend(to_the_letter.or(unique));
+        }
+        holders
+    }
+
+    pub(super) fn holding(&self, id: HoldingId) -> &Holding {
+        &self.holdings[id.0 as usize]
+    }
+
+    /// Every listed model's name, for suggestions.
+    pub fn model_names(&self) -> impl Iterator<Item = &str> {
+        self.holdings.iter().filter(|holding| holding.listed).map(|holding| holding.name.as_str())
+    }
+
+    /// The holding of that name, made if there is room for it.
+    fn holding_named(&mut self, id: UpstreamId, name: &str) -> Option<HoldingId> {
+        let upstream = &mut self.upstreams[id.0 as usize];
+        if let Some(known) = upstream.holdings.iter().find(|held| self.holdings[held.0 as usize].name == name) {
+            return Some(*known);
+        }
+        let made = Holding::new(id, name);
+        let place = match self.free.pop() {
+            Some(place) => {
+                self.holdings[place.0 as usize] = made;
+                place
+            }
+            None if self.holdings.len() >= MAX_HOLDINGS => return None,
+            None => {
+                self.holdings.push(made);
+                HoldingId(self.holdings.len() as u32 - 1)
+            }
+        };
+        upstream.holdings.push(place);
+        Some(place)
+    }
+
+    /// Drops what the upstream no longer lists, once no request runs on it.
+    fn forget_unlisted(&mut self, id: UpstreamId) {
+        let (holdings, free) = (&self.holdings, &mut self.free);
+        self.upstreams[id.0 as usize].holdings.retain(|held| {
+            let holding = &holdings[held.0 as usize];
+            let kept = holding.listed || holding.running > 0;
+            if !kept {
+                free.push(*held);
+            }
+            kept
+        });
+    }
+
+    fn rebuild_index(&mut self) {
+        self.folded.clear();
+        self.exact.clear();
+        for upstream in &self.upstreams {
+            let naming = upstream.spec.engine.map(|engine| engine.naming);
+            for id in &upstream.holdings {
+                let name = &self.holdings[id.0 as usize].name;
+                let (map, key) = match naming {
+                    Some(Naming::Ollama) => (&mut self.folded, name::fold(name)),
+                    _ => (&mut self.exact, name.clone()),
+                };
+                map.entry(key).or_default().push(*id);
+            }
+        }
+    }
+}
+
+impl Holding {
+    fn learn(&mut self, model: &ModelReport, fixed: bool, asked_at: Moment, now: Moment) {
+        self.listed = true;
+        self.weights_bytes = model.size_bytes.or(self.weights_bytes);
+        self.resident_bytes = model.resident_bytes.or(self.resident_bytes);
+        self.context_tokens = model.context_tokens.or(self.context_tokens);
+        self.abilities = model.abilities.or(self.abilities);
+        if model.resident || fixed {
+            self.resident = true;
+            self.resident_at = asked_at.max(self.resident_at);
+        } else if self.resident && self.resident_at < asked_at {
+            self.resident = false;
+            self.unloaded_at = Some(now);
+        }
+    }
+
+    fn learn_first_byte(&mut self, booking: &Booking, now: Moment) {
+        let seconds = now.since(booking.booked_at).as_secs_f64();
+        match booking.start {
+            Start::FreeSlot => self.speed.learn_prefill(booking.uncached_tokens, seconds),
+            Start::ColdModel => {
+                let prefill = self.speed.prefill_s_per_token().unwrap_or(0.0) * f64::from(booking.uncached_tokens);
+                self.speed.learn_load((seconds - prefill).max(0.0));
+            }
+            Start::Queued => {}
+        }
+        self.resident = true;
+        self.resident_at = now;
+        self.loading_since = None;
+        self.answering += 1;
+        self.answering_peak = self.answering_peak.max(self.answering);
+    }
+
+    fn learn_end(&mut self, booking: &Booking, outcome: Outcome, now: Moment) {
+        self.running -= 1;
+        if self.running == 0 {
+            self.loading_since = None;
+        }
+        let Some(first_byte_at) = booking.first_byte_at else { return };
+        self.answering -= 1;
+        let Outcome::Done { output_tokens } = outcome else { return };
+        if booking.start == Start::FreeSlot {
+            self.speed.learn_service(now.since(booking.booked_at).as_secs_f64());
+        }
+        if let Some(tokens) = output_tokens {
+            self.speed.learn_decode(tokens, now.since(first_byte_at).as_secs_f64());
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! When are two model names the same model?
+//!
+//! On Ollama, case folds, no tag means `:latest`, and the default registry and namespace may be left
+//! out (`server/routes.go`, `types/model`). Everywhere else a name is compared to the letter.
+
+/// How clients' model names compare with an engine's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Naming {
+    Ollama,
+    Exact,
+}
+
+const DEFAULT_REGISTRY: &str = "registry.ollama.ai/";
+const DEFAULT_NAMESPACE: &str = "library/";
+
+/// The one spelling under which all spellings of an Ollama name meet.
+pub fn fold(name: &str) -> String {
+    let mut folded = canonical(name);
+    folded.make_ascii_lowercase();
+    folded
+}
+
+/// The name with its tag and without the parts that are implied; case kept.
+pub fn canonical(name: &str) -> String {
+    let name = strip_prefix_ignoring_case(name.trim(), DEFAULT_REGISTRY);
+    let name = strip_prefix_ignoring_case(name, DEFAULT_NAMESPACE);
+    let last_part = name.rsplit('/').next().unwrap_or(name);
+    if last_part.contains(':') { name.to_string() } else { format!("{name}:latest") }
+}
+
+fn strip_prefix_ignoring_case<'a>(text: &'a str, prefix: &str) -> &'a str {
+    match text.get(..prefix.len()) {
+        Some(head) if head.eq_ignore_ascii_case(prefix) => &text[prefix.len()..],
+        _ => text,
+    }
+}
+
+/// The `most` known names nearest to `wanted`, nearest first; names that share nothing are left out.
+pub fn nearest<'a>(wanted: &str, known: impl Iterator<Item = &'a str>, most: usize) -> Vec<&'a str> {
+    let wanted: Vec<char> = wanted.chars().take(MAX_COMPARED_CHARS).collect();
+    let mut scored: Vec<(usize, &str)> = known
+        .map(|name| (distance(&wanted, &name.chars().take(MAX_COMPARED_CHARS).collect::<Vec<_>>()), name))
+        .filter(|(distance, name)| distance * 3 <= 2 * wanted.len().max(name.chars().count()))
+        .collect();
+    scored.sort();
+    scored.dedup();
+    scored.into_iter().take(most).map(|(_, name)| name).collect()
+}
+
+/// Names come from clients and may be long; comparing is quadratic.
+const MAX_COMPARED_CHARS: usize = 64;
+
+/// Levenshtein's distance, case-insensitive.
+fn distance(a: &[char], b: &[char]) -> usize {
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, from) in a.iter().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
+        for (j, to) in b.iter().enumerate() {
+            let substituted = diagonal + usize::from(!from.eq_ignore_ascii_case(to));
+            diagonal = row[j + 1];
+            row[j + 1] = substituted.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(name: &str, expected: &str) {
+        assert_eq!(fold(name), expected);
+    }
+
+    #[test]
+    fn cat_01_implicit_latest() {
+        check("moss", "moss:latest");
+        check("moss:7b", "moss:7b");
+        check("host.test:5000/org/moss", "host.test:5000/org/moss:latest");
+    }
+
+    #[test]
+    fn cat_02_case_folds() {
+        check("Moss:7B", "moss:7b");
+    }
+
+    #[test]
+    fn cat_03_defaults_are_implied_and_nothing_else() {
+        check("library/moss:7b", "moss:7b");
+        check("registry.ollama.ai/library/moss", "moss:latest");
+        check("pebblelab/moss:7b", "pebblelab/moss:7b");
+        check("hub.test/pebblelab/moss-GGUF:Q4_K_M", "hub.test/pebblelab/moss-gguf:q4_k_m");
+        check("é", "é:latest");
+    }
+
+    #[test]
+    fn nearest_names_come_first() {
+        let known = ["qwen3:32b", "qwen3.6:27b", "llama3.2:3b"];
+        assert_eq!(nearest("qwen3.6:27", known.into_iter(), 2), ["qwen3.6:27b", "qwen3:32b"]);
+        assert_eq!(nearest("zzzzzzzzzzzzzzzzzzzz", known.into_iter(), 2), [""; 0]);
+    }
+}

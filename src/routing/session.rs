@@ -1,0 +1,221 @@
+//! Which upstream served a conversation last.
+//!
+//! Turn N+1 repeats the messages of turn N, so its chain contains the link that ended turn N: a pin
+//! is kept under that link and found by looking from the longest to the shortest. Branches need no
+//! care, since each end has its own pin. A name that the client gave (affinity header,
+//! `prompt_cache_key`) is a second way to the pin, trusted only while the conversation begins as it
+//! did when the name was first seen. A shared system prompt alone never leads to a pin.
+
+use std::time::Duration;
+
+use super::aged::Aged;
+use super::ask::Ask;
+use super::chain::{hash_text, mix};
+use super::fleet::UpstreamId;
+use super::moment::Moment;
+use super::name;
+
+/// The memory that a conversation was last served by an upstream.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Pin {
+    pub upstream: UpstreamId,
+    /// When the first byte of the latest turn came.
+    pub at: Moment,
+    pub turns: u32,
+    /// Root link of the conversation: a name is believed only if this agrees.
+    root: u64,
+    /// Key of the pin of the turn before.
+    previous: u64,
+    /// A later turn has continued from here.
+    continued: bool,
+}
+
+pub struct Sessions {
+    pins: Aged<Pin>,
+    ttl: Duration,
+}
+
+/// Pins kept for each session of `max_sessions`: its latest end, the end before (a turn is often
+/// asked again or edited), and its name.
+const PINS_PER_SESSION: usize = 3;
+
+impl Sessions {
+    pub fn new(max_sessions: usize, ttl: Duration) -> Sessions {
+        Sessions { pins: Aged::new(max_sessions.saturating_mul(PINS_PER_SESSION)), ttl }
+    }
+
+    /// The live pin of the conversation that `ask` continues, if any.
+    pub fn find(&self, ask: &Ask, now: Moment) -> Option<Pin> {
+        self.find_keyed(ask, now).map(|(_, pin)| pin)
+    }
+
+    /// Remembers that `upstream` began to answer `ask`.
+    pub fn pin(&mut self, ask: &Ask, upstream: UpstreamId, now: Moment) {
+        let (Some(end), Some(root)) = (ask.chain.end(), ask.chain.root()) else { return };
+        let domain = domain(ask);
+        let (end_key, root) = (end.within(domain), root.within(domain));
+        let before = self.find_keyed(ask, now);
+        let previous = before.map_or(0, |(key, _)| key);
+        if previous != 0 && previous != end_key {
+            self.continue_from(previous);
+        }
+        let turns = before.map_or(1, |(_, pin)| pin.turns.saturating_add(1));
+        let pin = Pin { upstream, at: now, turns, root, previous, continued: false };
+        self.pins.insert(end_key, pin);
+        if let Some(named) = name_key(ask, domain)
+            && self.live(named, now).is_none_or(|named| named.root == root)
+        {
+            self.pins.insert(named, Pin { previous: 0, ..pin });
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        self.pins.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.pins.is_empty()
+    }
+
+    pub fn max_pins(&self) -> usize {
+        self.pins.max_entries()
+    }
+
+    fn find_keyed(&self, ask: &Ask, now: Moment) -> Option<(u64, Pin)> {
+        let domain = domain(ask);
+        let root = ask.chain.root()?.within(domain);
+        let named = name_key(ask, domain).and_then(|key| Some((key, self.live(key, now)?)));
+        named.filter(|(_, pin)| pin.root == root).or_else(|| {
+            let ends = ask.chain.links.iter().rev().filter(|link| link.ends_message);
+            ends.map(|link| link.within(domain)).find_map(|key| Some((key, self.live(key, now)?)))
+        })
+    }
+
+    fn live(&self, key: u64, now: Moment) -> Option<Pin> {
+        self.pins.get(key).filter(|pin| now.since(pin.at) < self.ttl).copied()
+    }
+
+    /// Marks a pin as continued, and forgets the one before it unless somebody came back to that.
+    fn continue_from(&mut self, key: u64) {
+        let Some(pin) = self.pins.remove(key) else { return };
+        self.pins.insert(key, Pin { continued: true, ..pin });
+        if let Some(before) = self.pins.remove(pin.previous)
+            && !before.continued
+        {
+            self.pins.insert(pin.previous, before);
+        }
+    }
+}
+
+/// What separates one tenant's conversations with one model from all others.
+pub fn domain(ask: &Ask) -> u64 {
+    mix(ask.tenant, hash_text(&name::fold(&ask.model)))
+}
+
+/// Names the conversation the same way at every turn and on every replica: by its given name, else
+/// by its beginning. `None`: no conversation.
+pub fn conversation(ask: &Ask) -> Option<u64> {
+    let domain = domain(ask);
+    let root = ask.chain.root()?.within(domain);
+    Some(name_key(ask, domain).unwrap_or(root))
+}
+
+fn name_key(ask: &Ask, domain: u64) -> Option<u64> {
+    const NAMED: u64 = 0x6e61_6d65;
+    ask.session_name.map(|name| mix(mix(domain, NAMED), name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::routing::chain::{Chain, Link};
+
+    const TTL: Duration = Duration::from_secs(60);
+    const A: UpstreamId = UpstreamId(0);
+    const B: UpstreamId = UpstreamId(1);
+
+    /// A chat whose messages are the characters of `text`; the first is the system prompt.
+    fn chat(text: &str) -> Ask {
+        let mut hash = 0;
+        let links = text.chars().map(|c| {
+            hash = mix(hash, u64::from(c));
+            Link { hash, tokens: 1, ends_message: true }
+        });
+        Ask { chain: Chain { links: links.collect(), root: 1 }, ..Ask::plain() }
+    }
+
+    fn at(secs: u64) -> Moment {
+        Moment::from_secs(secs)
+    }
+
+    #[track_caller]
+    fn check(sessions: &Sessions, ask: &Ask, secs: u64, expected: Option<UpstreamId>) {
+        assert_eq!(sessions.find(ask, at(secs)).map(|pin| pin.upstream), expected);
+    }
+
+    #[test]
+    fn the_next_turn_finds_the_pin_and_a_shared_system_prompt_does_not() {
+        let mut sessions = Sessions::new(100, TTL);
+        sessions.pin(&chat("su"), A, at(0));
+        check(&sessions, &chat("suav"), 1, Some(A));
+        check(&sessions, &chat("sx"), 1, None);
+        check(&sessions, &chat("xu"), 1, None);
+        let other_model = Ask { model: "other".into(), ..chat("suav") };
+        check(&sessions, &other_model, 1, None);
+        let other_tenant = Ask { tenant: 1, ..chat("suav") };
+        check(&sessions, &other_tenant, 1, None);
+    }
+
+    #[test]
+    fn bal_09_pins_expire_and_slide() {
+        let mut sessions = Sessions::new(100, TTL);
+        sessions.pin(&chat("su"), A, at(0));
+        check(&sessions, &chat("suav"), 59, Some(A));
+        check(&sessions, &chat("suav"), 60, None);
+        sessions.pin(&chat("suav"), A, at(59));
+        check(&sessions, &chat("suavbw"), 100, Some(A));
+    }
+
+    #[test]
+    fn branches_have_pins_of_their_own() {
+        let mut sessions = Sessions::new(100, TTL);
+        sessions.pin(&chat("su"), A, at(0));
+        sessions.pin(&chat("suav"), A, at(1));
+        sessions.pin(&chat("suaw"), B, at(2));
+        check(&sessions, &chat("suavbx"), 3, Some(A));
+        check(&sessions, &chat("suawbx"), 3, Some(B));
+        assert_eq!(sessions.find(&chat("suawbx"), at(3)).map(|pin| pin.turns), Some(2));
+    }
+
+    #[test]
+    fn a_turn_asked_again_is_the_same_session() {
+        let mut sessions = Sessions::new(100, TTL);
+        for turn in ["su", "suav", "suavbw"] {
+            sessions.pin(&chat(turn), A, at(0));
+        }
+        check(&sessions, &chat("suavbw"), 1, Some(A));
+        check(&sessions, &chat("suavbz"), 1, Some(A));
+        assert_eq!(sessions.len(), 2, "ends before the last two are forgotten");
+    }
+
+    #[test]
+    fn a_name_wins_only_while_the_beginning_agrees() {
+        let mut sessions = Sessions::new(100, TTL);
+        let named = |text| Ask { session_name: Some(42), ..chat(text) };
+        sessions.pin(&named("su"), A, at(0));
+        check(&sessions, &named("suXv"), 1, Some(A));
+        check(&sessions, &named("tt"), 1, None);
+        sessions.pin(&named("tt"), B, at(1));
+        check(&sessions, &named("suavbw"), 2, Some(A));
+    }
+
+    #[test]
+    fn the_bound_holds() {
+        let mut sessions = Sessions::new(10, TTL);
+        for n in 0..1000u32 {
+            let letters: String = [char::from_u32(0x4e00 + n).unwrap_or('x'), 'u'].iter().collect();
+            sessions.pin(&chat(&letters), A, at(0));
+            assert!(sessions.len() <= sessions.max_pins());
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! One server that runs models, and the models it holds, as believed at this moment.
+//!
+//! What is configured (`Spec`) and what was learnt are kept apart: a reload replaces the first and
+//! leaves the second alone. Only `Fleet` changes either.
+
+use super::ask::Dialect;
+use super::chain::hash_text;
+use super::estimate::Speed;
+use super::fleet::{HoldingId, UpstreamId};
+use super::moment::Moment;
+use super::name::Naming;
+use super::record::Record;
+use super::report::Abilities;
+
+/// What is configured for an upstream, and what follows from its engine.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Spec {
+    pub name: String,
+    /// `None` until the engine was recognised: such an upstream serves nobody.
+    pub engine: Option<Traits>,
+    /// Parallel requests a model, as configured.
+    pub slots: Option<u32>,
+    pub memory_bytes: Option<u64>,
+    pub bandwidth_bytes_s: Option<f64>,
+    /// Share of the traffic under `shuffle`.
+    pub weight: f64,
+    /// A higher tier is used only when no lower one can serve.
+    pub tier: u32,
+    /// Take no new work, finish what runs.
+    pub drain: bool,
+}
+
+/// What routing must know of an engine.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Traits {
+    pub dialects: &'static [Dialect],
+    pub naming: Naming,
+    /// Serves what it lists and nothing else: always resident, nothing to load.
+    pub fixed_models: bool,
+    /// Parallel requests a model, to divide depth by while nothing better is known.
+    pub default_slots: u32,
+}
+
+/// An upstream as believed now.
+#[derive(Clone, Debug)]
+pub struct Upstream {
+    pub spec: Spec,
+    pub(super) name_hash: u64,
+    /// What the health checks last said; a new upstream is not up before the first says so.
+    pub healthy: bool,
+    pub reported_slots: Option<u32>,
+    /// When the latest good reading was asked for.
+    pub read_at: Option<Moment>,
+    /// Live leases, for all models.
+    pub in_flight: u32,
+    pub record: Record,
+    pub(super) holdings: Vec<HoldingId>,
+}
+
+/// One model on one upstream.
+#[derive(Clone, Debug)]
+pub struct Holding {
+    pub upstream: UpstreamId,
+    /// The upstream's own spelling.
+    pub name: String,
+    /// The latest reading listed it; kept without while requests still run.
+    pub listed: bool,
+    pub resident: bool,
+    /// The latest sign of residency: a first byte, or a reading.
+    pub resident_at: Moment,
+    pub unloaded_at: Option<Moment>,
+    /// Start of a load that a live lease caused.
+    pub loading_since: Option<Moment>,
+    pub weights_bytes: Option<u64>,
+    pub resident_bytes: Option<u64>,
+    pub context_tokens: Option<u32>,
+    pub abilities: Option<Abilities>,
+    /// Live leases for this model.
+    pub running: u32,
+    /// Of these, those whose first byte has come.
+    pub answering: u32,
+    /// The most that were ever answered side by side.
+    pub answering_peak: u32,
+    pub speed: Speed,
+}
+
+/// How many requests a model runs at once, and how that is known.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Slots {
+    pub count: u32,
+    pub source: SlotsSource,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SlotsSource {
+    Configured,
+    Reported,
+    /// That many were seen to run side by side.
+    Seen,
+    EngineDefault,
+}
+
+impl Upstream {
+    pub(super) fn new(spec: Spec) -> Upstream {
+        Upstream {
+            name_hash: hash_text(&spec.name),
+            spec,
+            healthy: false,
+            reported_slots: None,
+            read_at: None,
+            in_flight: 0,
+            record: Record::default(),
+            holdings: Vec::new(),
+        }
+    }
+
+    /// Slots of a model here, by the rule of the first source that knows.
+    pub fn slots(&self, holding: &Holding) -> Slots {
+        let assumed = self.spec.engine.map_or(1, |engine| engine.default_slots).max(1);
+        let (count, source) = match (self.spec.slots, self.reported_slots) {
+            (Some(count), _) => (count, SlotsSource::Configured),
+            (None, Some(count)) => (count, SlotsSource::Reported),
+            (None, None) if holding.answering_peak > assumed => (holding.answering_peak, SlotsSource::Seen),
+            (None, None) => (assumed, SlotsSource::EngineDefault),
+        };
+        Slots { count: count.max(1), source }
+    }
+}
+
+impl SlotsSource {
+    pub fn name(self) -> &'static str {
+        match self {
+            SlotsSource::Configured => "configured",
+            SlotsSource::Reported => "reported by the engine",
+            SlotsSource::Seen => "seen side by side",
+            SlotsSource::EngineDefault => "engine default, until more are seen side by side",
+        }
+    }
+}
+
+impl Holding {
+    pub(super) fn new(upstream: UpstreamId, name: &str) -> Holding {
+        Holding {
+            upstream,
+            name: name.to_string(),
+            listed: true,
+            resident: false,
+            resident_at: Moment(0),
+            unloaded_at: None,
+            loading_since: None,
+            weights_bytes: None,
+            resident_bytes: None,
+            context_tokens: None,
+            abilities: None,
+            running: 0,
+            answering: 0,
+            answering_peak: 0,
+            speed: Speed::default(),
+        }
+    }
+
+    /// What it takes in memory: measured where it was ever seen resident, else its weights.
+    pub fn need_bytes(&self) -> Option<u64> {
+        self.resident_bytes.or(self.weights_bytes)
+    }
+
+    /// A request with this `num_ctx` would make the engine load the model anew.
+    pub fn reloads_for(&self, num_ctx: Option<u32>) -> bool {
+        match (num_ctx, self.context_tokens) {
+            (Some(wanted), Some(window)) => self.resident && wanted != window,
+            _ => false,
+        }
+    }
+}
