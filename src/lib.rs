@@ -1,9 +1,4 @@
-//! Warmgate: an LLM ingress on Pingora.
+//! Warmgate: an LLM ingress that sends each request to the node that will answer it soonest.
 
-pub mod config;
-pub mod edge;
-pub mod engines;
 pub mod routing;
-pub mod sim;
 pub mod units;
-pub mod wire;

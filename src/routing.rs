@@ -16,6 +16,7 @@ pub mod name;
 pub mod prefix;
 pub mod record;
 pub mod report;
+pub mod retry;
 pub mod select;
 pub mod session;
 pub mod signal;

@@ -141,7 +141,7 @@ impl Fleet {
         let Some(engine) = upstream.spec.engine else { return };
         upstream.read_at = Some(asked_at);
         upstream.reported_slots = report.slots;
-        let before = upstream.holdings.clone();
+        let before = self.listed(id);
         for held in &before {
             self.holdings[held.0 as usize].listed = false;
         }
@@ -151,7 +151,19 @@ impl Fleet {
             }
         }
         self.forget_unlisted(id);
-        if self.upstreams[id.0 as usize].holdings != before {
+        if self.listed(id) != before {
+            self.rebuild_index();
+        }
+        laws::check(self);
+    }
+
+    /// An upstream answered that it does not have a model after all. It gets no more requests for it
+    /// until a reading lists it again.
+    pub fn learn_gone(&mut self, id: UpstreamId, model: &str) {
+        let gone = self.holders(model).into_iter().find(|held| self.holding(*held).upstream == id);
+        if let Some(gone) = gone {
+            self.holdings[gone.0 as usize].listed = false;
+            self.forget_unlisted(id);
             self.rebuild_index();
         }
         laws::check(self);
@@ -289,6 +301,11 @@ impl Fleet {
         Some(place)
     }
 
+    fn listed(&self, id: UpstreamId) -> Vec<HoldingId> {
+        let held = self.upstreams[id.0 as usize].holdings.iter();
+        held.filter(|held| self.holding(**held).listed).copied().collect()
+    }
+
     /// Drops what the upstream no longer lists, once no request runs on it.
     fn forget_unlisted(&mut self, id: UpstreamId) {
         let (holdings, free) = (&self.holdings, &mut self.free);
@@ -307,7 +324,7 @@ impl Fleet {
         self.exact.clear();
         for upstream in &self.upstreams {
             let naming = upstream.spec.engine.map(|engine| engine.naming);
-            for id in &upstream.holdings {
+            for id in upstream.holdings.iter().filter(|id| self.holdings[id.0 as usize].listed) {
                 let name = &self.holdings[id.0 as usize].name;
                 let (map, key) = match naming {
                     Some(Naming::Ollama) => (&mut self.folded, name::fold(name)),

@@ -35,34 +35,22 @@ fn strip_prefix_ignoring_case<'a>(text: &'a str, prefix: &str) -> &'a str {
     }
 }
 
-/// The `most` known names nearest to `wanted`, nearest first; names that share nothing are left out.
+/// The `most` known names nearest to `wanted`, nearest first; names that share little are left out.
 pub fn nearest<'a>(wanted: &str, known: impl Iterator<Item = &'a str>, most: usize) -> Vec<&'a str> {
-    let wanted: Vec<char> = wanted.chars().take(MAX_COMPARED_CHARS).collect();
-    let mut scored: Vec<(usize, &str)> = known
-        .map(|name| (distance(&wanted, &name.chars().take(MAX_COMPARED_CHARS).collect::<Vec<_>>()), name))
-        .filter(|(distance, name)| distance * 3 <= 2 * wanted.len().max(name.chars().count()))
-        .collect();
-    scored.sort();
-    scored.dedup();
-    scored.into_iter().take(most).map(|(_, name)| name).collect()
+    // Names come from clients and may be long; comparing is quadratic.
+    let short = |name: &str| name.chars().take(MAX_COMPARED_CHARS).collect::<String>().to_lowercase();
+    let wanted = short(wanted);
+    let likeness = |name: &'a str| (strsim::normalized_damerau_levenshtein(&wanted, &short(name)), name);
+    let mut like: Vec<(f64, &str)> = known.map(likeness).filter(|(likeness, _)| *likeness >= MIN_LIKENESS).collect();
+    like.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(b.1)));
+    like.dedup();
+    like.into_iter().take(most).map(|(_, name)| name).collect()
 }
 
-/// Names come from clients and may be long; comparing is quadratic.
 const MAX_COMPARED_CHARS: usize = 64;
 
-/// Levenshtein's distance, case-insensitive.
-fn distance(a: &[char], b: &[char]) -> usize {
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, from) in a.iter().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-        for (j, to) in b.iter().enumerate() {
-            let substituted = diagonal + usize::from(!from.eq_ignore_ascii_case(to));
-            diagonal = row[j + 1];
-            row[j + 1] = substituted.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
-}
+/// Of 1; below it a suggestion would only puzzle.
+const MIN_LIKENESS: f64 = 0.4;
 
 #[cfg(test)]
 mod tests {

@@ -69,6 +69,13 @@ impl Sessions {
         }
     }
 
+    /// Remembers the `context` that an answer handed out: a later prompt which begins with it goes on
+    /// from here. Its hash is that of the link such a prompt begins with.
+    pub fn pin_context(&mut self, ask: &Ask, context: u64, upstream: UpstreamId, now: Moment) {
+        let key = mix(domain(ask), context);
+        self.pins.insert(key, Pin { upstream, at: now, turns: 1, root: key, previous: 0, continued: false });
+    }
+
     pub fn len(&self) -> usize {
         self.pins.len()
     }

@@ -1,3 +1,5 @@
+//! Decisions, worked by hand and as properties over random fleets.
+
 use std::time::Duration;
 
 use proptest::prelude::*;

@@ -24,7 +24,7 @@ impl Default for Latency {
 impl Signal for Latency {
     fn points(&self, candidate: &Candidate, _: &Ask) -> f64 {
         let expected_s = candidate.first_token.map_or(0.0, |parts| parts.total_s());
-        -(expected_s / self.seconds_per_point).min(self.max)
+        0.0 - (expected_s / self.seconds_per_point).min(self.max)
     }
 }
 

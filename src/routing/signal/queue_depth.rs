@@ -25,7 +25,7 @@ impl Default for QueueDepth {
 
 impl Signal for QueueDepth {
     fn points(&self, candidate: &Candidate, _: &Ask) -> f64 {
-        -(self.per_depth * candidate.depth + self.per_other * candidate.other_depth)
+        0.0 - self.per_depth * candidate.depth - self.per_other * candidate.other_depth
     }
 }
 
