@@ -2,3 +2,4 @@
 
 pub mod routing;
 pub mod units;
+pub mod wire;

@@ -1,0 +1,25 @@
+//! Other people's bytes: what clients send, what engines answer, and how errors are spelled.
+//!
+//! Everything here is pure: bytes in, values out, no clock, no I/O, no logging. Requests are read in
+//! one pass and never rewritten here; answers are read on a copy and never changed. No input, however
+//! broken, makes this code panic, and every buffer has a named limit.
+
+pub mod error;
+pub mod framing;
+pub mod observe;
+pub mod peek;
+
+mod body;
+mod digest;
+mod event;
+mod lines;
+mod message;
+mod piece;
+mod prompt;
+mod size;
+mod sse;
+mod steps;
+mod surrogate;
+mod turn;
+mod value;
+mod whole;

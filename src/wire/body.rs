@@ -1,0 +1,240 @@
+//! A request's body, read once from its first byte to its last.
+//!
+//! Only top-level keys are looked at, each where its endpoint knows it; all others are walked over. What
+//! is found is kept as it was said: what it means (a missing model, a default) is for `peek`.
+
+use serde::de::{MapAccess, SeqAccess};
+use serde_json::value::RawValue;
+
+use super::digest::{Digest, Digester};
+use super::message::{Images, Messages, System};
+use super::prompt::{Ids, Prompt};
+use super::size::Size;
+use super::steps::{Kind, Step};
+use super::turn::Attachments;
+use super::value::{Scalar, Skip, Take, Taker, key, scalar};
+use crate::routing::ask::{Dialect, Endpoint};
+use crate::routing::chain::{Chain, Link, hash_text, mix};
+
+/// What a body said, by top-level key.
+#[derive(Default)]
+pub(super) struct Body<'de> {
+    pub is_object: bool,
+    pub model: Said<'de>,
+    /// Ollama's older spelling of `model`.
+    pub name: Said<'de>,
+    pub stream: Option<bool>,
+    pub max_tokens: Option<u32>,
+    pub max_completion_tokens: Option<u32>,
+    pub options: Options,
+    pub cache_key: Option<u64>,
+    pub tools: Tools,
+    context: Ids,
+    system: Messages,
+    messages: Messages,
+    prompt: Prompt,
+    images: Attachments,
+}
+
+/// A key's value as it stands in the body, and whether the key came twice.
+#[derive(Default)]
+pub(super) struct Said<'de> {
+    pub raw: Option<&'de RawValue>,
+    pub twice: bool,
+}
+
+impl<'de> Said<'de> {
+    fn again(&mut self, raw: &'de RawValue) {
+        self.twice = self.raw.is_some();
+        self.raw = Some(raw);
+    }
+}
+
+impl Body<'_> {
+    /// The whole prompt as a chain, and how large it is.
+    pub fn into_chain(mut self) -> (Chain, Size) {
+        self.prompt.close(self.images);
+        let first_user = self.messages.first_user;
+        let first_piece = (!self.prompt.steps.is_empty()).then_some(0);
+        let mut links = Linker::default();
+        links.append(self.tools.step());
+        links.append(self.context.step());
+        links.append(self.system.steps);
+        let messages_at = links.append(self.messages.steps);
+        let prompt_at = links.append(self.prompt.steps);
+        let root = first_user.map(|at| messages_at + at).or(first_piece.map(|at| prompt_at + at));
+        links.finish(root)
+    }
+}
+
+/// Chains steps in the order in which the model reads them.
+#[derive(Default)]
+struct Linker {
+    links: Vec<Link>,
+    size: Size,
+}
+
+impl Linker {
+    /// Where the first of these steps stands.
+    fn append(&mut self, steps: impl IntoIterator<Item = Step>) -> usize {
+        let at = self.links.len();
+        for step in steps {
+            self.size += step.size;
+            let before = self.links.last().map_or(0, |link| link.hash);
+            let (tokens, ends_message) = (self.size.tokens(), step.ends_message);
+            self.links.push(Link { hash: mix(before, step.hash), tokens, ends_message });
+        }
+        at
+    }
+
+    fn finish(self, root: Option<usize>) -> (Chain, Size) {
+        let last = self.links.len().saturating_sub(1);
+        let root = u32::try_from(root.unwrap_or(last)).unwrap_or(u32::MAX);
+        (Chain { links: self.links, root }, self.size)
+    }
+}
+
+/// Reads a body for one endpoint.
+pub(super) struct Reader<'b, 'de> {
+    pub endpoint: Endpoint,
+    pub body: &'b mut Body<'de>,
+}
+
+#[derive(Clone, Copy)]
+enum Field {
+    Model,
+    Name,
+    Stream,
+    MaxTokens,
+    MaxCompletionTokens,
+    Options,
+    CacheKey,
+    Tools,
+    System,
+    Messages,
+    Context,
+    Images,
+    Prompt,
+    Other,
+}
+
+impl Field {
+    fn of(key: &str, endpoint: Endpoint) -> Field {
+        use Endpoint::*;
+        match (key, endpoint) {
+            ("model", _) => Field::Model,
+            ("name", _) if endpoint.dialect() == Dialect::Ollama => Field::Name,
+            ("stream", _) => Field::Stream,
+            ("max_tokens", _) => Field::MaxTokens,
+            ("max_completion_tokens", _) => Field::MaxCompletionTokens,
+            ("options", _) => Field::Options,
+            ("prompt_cache_key", _) => Field::CacheKey,
+            ("tools", OllamaChat | OpenAiChat) => Field::Tools,
+            ("system", OllamaChat | OpenAiChat | OllamaGenerate) => Field::System,
+            ("messages", OllamaChat | OpenAiChat) => Field::Messages,
+            ("context", OllamaGenerate) => Field::Context,
+            ("images", OllamaGenerate) => Field::Images,
+            ("prompt", OllamaGenerate | OpenAiCompletions | OllamaEmbeddings) => Field::Prompt,
+            ("input", OllamaEmbed | OpenAiEmbeddings) => Field::Prompt,
+            _ => Field::Other,
+        }
+    }
+}
+
+impl<'de> Taker<'de> for Reader<'_, 'de> {
+    type Out = ();
+
+    fn fields<A: MapAccess<'de>>(self, mut fields: A) -> Result<(), A::Error> {
+        let body = self.body;
+        body.is_object = true;
+        while let Some(field) = fields.next_key_seed(key(|name| Field::of(name, self.endpoint)))? {
+            match field {
+                Field::Model => body.model.again(fields.next_value()?),
+                Field::Name => body.name.again(fields.next_value()?),
+                Field::Stream => body.stream = fields.next_value_seed(scalar(as_bool))?,
+                Field::MaxTokens => body.max_tokens = fields.next_value_seed(scalar(limit))?,
+                Field::MaxCompletionTokens => body.max_completion_tokens = fields.next_value_seed(scalar(limit))?,
+                Field::Options => body.options = fields.next_value_seed(Take(OptionsReader))?,
+                Field::CacheKey => body.cache_key = fields.next_value_seed(scalar(name_hash))?,
+                Field::Tools => body.tools = fields.next_value_seed(Take(ToolsReader))?,
+                Field::System => fields.next_value_seed(Take(System(&mut body.system)))?,
+                Field::Messages => fields.next_value_seed(Take(&mut body.messages))?,
+                Field::Context => fields.next_value_seed(Take(&mut body.context))?,
+                Field::Images => fields.next_value_seed(Take(Images(&mut body.images)))?,
+                Field::Prompt => fields.next_value_seed(Take(&mut body.prompt))?,
+                Field::Other => fields.next_value_seed(Take(Skip))?,
+            }
+        }
+        Ok(())
+    }
+}
+
+fn as_bool(scalar: Scalar<'_>) -> Option<bool> {
+    match scalar {
+        Scalar::Bool(b) => Some(b),
+        _ => None,
+    }
+}
+
+/// A limit on tokens; zero and less mean none.
+fn limit(scalar: Scalar<'_>) -> Option<u32> {
+    scalar.count_u32().filter(|&n| n > 0)
+}
+
+fn name_hash(scalar: Scalar<'_>) -> Option<u64> {
+    scalar.text().filter(|name| !name.is_empty()).map(hash_text)
+}
+
+/// Ollama's `options`, as far as routing cares.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Options {
+    pub num_ctx: Option<u32>,
+    pub num_predict: Option<u32>,
+}
+
+struct OptionsReader;
+
+impl<'de> Taker<'de> for OptionsReader {
+    type Out = Options;
+
+    fn fields<A: MapAccess<'de>>(self, mut fields: A) -> Result<Options, A::Error> {
+        let mut options = Options::default();
+        // An unknown option is read into a slot that nobody looks at.
+        let mut unknown = None;
+        while let Some(slot) = fields.next_key_seed(key(|name| match name {
+            "num_ctx" => &mut options.num_ctx,
+            "num_predict" => &mut options.num_predict,
+            _ => &mut unknown,
+        }))? {
+            *slot = fields.next_value_seed(scalar(limit))?;
+        }
+        Ok(options)
+    }
+}
+
+/// The list of tools; anything but a list with something in it counts as none.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Tools(Option<Digest>);
+
+impl Tools {
+    pub fn any(self) -> bool {
+        self.0.is_some()
+    }
+
+    fn step(self) -> Option<Step> {
+        let digest = self.0?;
+        let size = Size { tool_chars: digest.chars, ..Size::default() };
+        Some(Step { hash: mix(Kind::Tools as u64, digest.hash), size, ends_message: true })
+    }
+}
+
+struct ToolsReader;
+
+impl<'de> Taker<'de> for ToolsReader {
+    type Out = Tools;
+
+    fn items<A: SeqAccess<'de>>(self, items: A) -> Result<Tools, A::Error> {
+        let digest = Digester::default().items(items)?;
+        Ok(Tools((!digest.empty).then_some(digest)))
+    }
+}

@@ -1,0 +1,147 @@
+//! What a request's body asks for, found in one pass over its bytes.
+//!
+//! `peek` distils an `Ask` and tells where the model's name stands, so that it alone can be exchanged.
+//! It judges only what routing cannot do without: that the body is a JSON object and names one model.
+//! Any other oddity is for the engine to answer. The body is never copied and never changed.
+
+use std::ops::Range;
+
+use serde::de::DeserializeSeed;
+use serde_json::value::RawValue;
+use thiserror::Error;
+
+use super::body::{Body, Reader, Said};
+use super::surrogate;
+use super::value::Take;
+use crate::routing::ask::{Ask, Dialect, Endpoint, Needs};
+use crate::routing::chain::Chain;
+
+/// An ask and where in the body its model is named.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Peeked {
+    pub ask: Ask,
+    /// The model's JSON string, quotes included.
+    pub model_span: Range<usize>,
+}
+
+/// Why a body cannot be routed. All are the client's to mend: status 400.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum PeekError {
+    #[error("the request has no body; send a JSON object with a `model`")]
+    Empty,
+    #[error(
+        "the request body is not valid JSON (line {line}, column {column}); send one JSON object and nothing after it"
+    )]
+    NotJson { line: usize, column: usize },
+    #[error("the request body is nested too deeply; send at most 127 levels")]
+    TooDeep,
+    #[error("the request body is JSON but no object; send an object with a `model`")]
+    NotObject,
+    #[error("the request has no `model`; name one of the models listed by GET {list}")]
+    NoModel { list: &'static str },
+    #[error("the request's `model` is empty; name one of the models listed by GET {list}")]
+    EmptyModel { list: &'static str },
+    #[error("the request's `model` is not a string; name one of the models listed by GET {list}")]
+    ModelNotText { list: &'static str },
+    #[error("the request names its `model` twice; name it once")]
+    ModelTwice,
+}
+
+/// Reads a body that came to `endpoint`.
+pub fn peek(bytes: &[u8], endpoint: Endpoint) -> Result<Peeked, PeekError> {
+    let found = peek_strictly(bytes, endpoint);
+    if let Err(PeekError::NotJson { .. }) = found
+        && let Some(mended) = surrogate::mended(bytes)
+    {
+        return peek_strictly(&mended, endpoint);
+    }
+    found
+}
+
+fn peek_strictly(bytes: &[u8], endpoint: Endpoint) -> Result<Peeked, PeekError> {
+    let body = read(bytes, endpoint)?;
+    let (model, raw) = model(&body, endpoint.dialect())?;
+    let model_span = span(bytes, raw);
+    let stream = body.stream.unwrap_or(endpoint.streams_by_default());
+    let max_output_tokens = body.max_completion_tokens.or(body.max_tokens).or(body.options.num_predict);
+    let (num_ctx, session_name, tools) = (body.options.num_ctx, body.cache_key, body.tools.any());
+    let (chain, size) = body.into_chain();
+    let ask = Ask {
+        endpoint,
+        model,
+        stream,
+        chain: if endpoint.is_conversation() { chain } else { Chain::default() },
+        prompt_tokens: size.tokens().max(1),
+        max_output_tokens,
+        num_ctx,
+        needs: Needs { vision: size.images > 0, tools, embedding: is_embedding(endpoint) },
+        session_name,
+        tenant: 0,
+    };
+    Ok(Peeked { ask, model_span })
+}
+
+const BOM: &[u8] = b"\xef\xbb\xbf";
+
+fn read(bytes: &[u8], endpoint: Endpoint) -> Result<Body<'_>, PeekError> {
+    let json = bytes.strip_prefix(BOM).unwrap_or(bytes);
+    if json.trim_ascii().is_empty() {
+        return Err(PeekError::Empty);
+    }
+    let mut body = Body::default();
+    let mut from = serde_json::Deserializer::from_slice(json);
+    Take(Reader { endpoint, body: &mut body }).deserialize(&mut from).and_then(|()| from.end()).map_err(unreadable)?;
+    if body.is_object { Ok(body) } else { Err(PeekError::NotObject) }
+}
+
+fn unreadable(error: serde_json::Error) -> PeekError {
+    // serde_json tells this case by its words only.
+    if error.to_string().starts_with("recursion limit exceeded") {
+        return PeekError::TooDeep;
+    }
+    PeekError::NotJson { line: error.line(), column: error.column() }
+}
+
+/// The model's name and its place: `model`, or on Ollama's paths `name` where `model` says nothing.
+fn model<'de>(body: &Body<'de>, dialect: Dialect) -> Result<(String, &'de RawValue), PeekError> {
+    let list = models_path(dialect);
+    match named(&body.model, list) {
+        Err(missing @ (PeekError::NoModel { .. } | PeekError::EmptyModel { .. })) => {
+            named(&body.name, list).map_err(|older| if body.name.raw.is_some() { older } else { missing })
+        }
+        found => found,
+    }
+}
+
+fn named<'de>(said: &Said<'de>, list: &'static str) -> Result<(String, &'de RawValue), PeekError> {
+    if said.twice {
+        return Err(PeekError::ModelTwice);
+    }
+    let raw = said.raw.filter(|raw| raw.get() != "null").ok_or(PeekError::NoModel { list })?;
+    let model: String = serde_json::from_str(raw.get()).map_err(|_| PeekError::ModelNotText { list })?;
+    if model.trim().is_empty() {
+        return Err(PeekError::EmptyModel { list });
+    }
+    Ok((model, raw))
+}
+
+fn models_path(dialect: Dialect) -> &'static str {
+    match dialect {
+        Dialect::Ollama => "/api/tags",
+        Dialect::OpenAi | Dialect::Anthropic => "/v1/models",
+    }
+}
+
+/// A raw value borrows from the body, so its address tells its place.
+fn span(bytes: &[u8], raw: &RawValue) -> Range<usize> {
+    let text = raw.get();
+    let start = (text.as_ptr() as usize).wrapping_sub(bytes.as_ptr() as usize);
+    start..start + text.len()
+}
+
+fn is_embedding(endpoint: Endpoint) -> bool {
+    matches!(endpoint, Endpoint::OllamaEmbed | Endpoint::OllamaEmbeddings | Endpoint::OpenAiEmbeddings)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,109 @@
+//! The steps of a prompt, before they are linked to a chain.
+//!
+//! A request may name its tools after its messages, and a message its role after its text, so nothing
+//! can be chained while it is read. A `Step` is one future link's own content. However a body is made
+//! up, a list of steps never grows past `STEP_LIMIT`.
+
+use super::size::Size;
+use crate::routing::chain::mix;
+
+/// Most steps of one list: four million tokens of text, more than any engine reads. Without it a body of
+/// empty messages would take twenty times its own size in memory.
+pub(super) const STEP_LIMIT: usize = 16 * 1024;
+
+/// What one link adds to the one before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Step {
+    pub hash: u64,
+    pub size: Size,
+    pub ends_message: bool,
+}
+
+/// Keeps contents of different kinds apart in the hashes.
+#[derive(Clone, Copy)]
+pub(super) enum Kind {
+    Message = 1,
+    Text,
+    Prompt,
+    Ids,
+    Tools,
+    Attachment,
+}
+
+/// A bounded list of steps.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Steps(Vec<Step>);
+
+impl Steps {
+    /// Adds a step. Past the limit it joins the last one, which then stands for both.
+    pub fn push(&mut self, step: Step) {
+        let full = self.0.len() >= STEP_LIMIT;
+        match self.0.last_mut() {
+            Some(last) if full => {
+                last.hash = mix(last.hash, step.hash);
+                last.size += step.size;
+                last.ends_message = step.ends_message;
+            }
+            _ => self.0.push(step),
+        }
+    }
+
+    /// Marks the steps from `from` on with what is true of them all.
+    pub fn stamp(&mut self, from: usize, mark: u64) {
+        let from = from.min(self.0.len().saturating_sub(1));
+        for step in self.0.iter_mut().skip(from) {
+            step.hash = mix(mark, step.hash);
+        }
+    }
+
+    pub fn last_mut(&mut self) -> Option<&mut Step> {
+        self.0.last_mut()
+    }
+
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl IntoIterator for Steps {
+    type Item = Step;
+    type IntoIter = std::vec::IntoIter<Step>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn steps(count: usize, last: u64) -> Steps {
+        let mut steps = Steps::default();
+        for n in 1..=count {
+            let hash = if n == count { last } else { 0 };
+            steps.push(Step { hash, size: Size::of_chars(1), ends_message: true });
+        }
+        steps
+    }
+
+    #[test]
+    fn a_list_is_bounded_and_still_tells_all_its_content() {
+        let (one, two) = (steps(STEP_LIMIT + 9, 1), steps(STEP_LIMIT + 9, 2));
+        assert_eq!(one.len(), STEP_LIMIT);
+        assert_ne!(one, two);
+        assert_eq!(one.into_iter().map(|step| step.size.chars).sum::<u64>(), STEP_LIMIT as u64 + 9);
+    }
+
+    #[test]
+    fn a_joined_step_is_stamped_too() {
+        let (mut full, plain) = (steps(STEP_LIMIT, 1), steps(STEP_LIMIT, 1));
+        full.stamp(STEP_LIMIT, 7);
+        assert_ne!(full, plain);
+        Steps::default().stamp(0, 7);
+    }
+}
