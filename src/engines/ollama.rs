@@ -1,0 +1,100 @@
+//! Ollama: loads models on demand and tells which are on disk and which in memory.
+//!
+//! `/api/tags` is the disk, `/api/ps` the memory; a model in memory may be gone from the disk. It
+//! tells neither its load nor its slots. Both lists must be read for either to count.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::{Engine, Listing, Naming, Reading, entries, tokens};
+use crate::routing::ask::Dialect;
+use crate::routing::report::{Abilities, ModelReport, Report};
+
+pub static ENGINE: Engine = Engine {
+    name: "ollama",
+    dialects: &[Dialect::Ollama, Dialect::OpenAi, Dialect::Anthropic],
+    naming: Naming::Ollama,
+    probe_path: "/api/version",
+    poll_paths: &["/api/tags", "/api/ps"],
+    fixed_models: false,
+    // OLLAMA_NUM_PARALLEL, when unset.
+    default_slots: 1,
+    read,
+    fingerprint_path: "/api/version",
+    recognises,
+    generic: false,
+};
+
+/// What routing needs of an entry; `/api/tags` and `/api/ps` share it.
+#[derive(Deserialize)]
+struct Entry {
+    name: String,
+    size: Option<u64>,
+    context_length: Option<u64>,
+    capabilities: Option<Vec<String>>,
+}
+
+fn read(bodies: &[&[u8]]) -> Result<Reading, String> {
+    let &[tags, ps] = bodies else {
+        return Err(format!("{} bodies for two paths", bodies.len()));
+    };
+    let mut models = BTreeMap::new();
+    let tags = entries(tags, "models").and_then(|list| list.into_iter().try_for_each(|e| on_disk(&mut models, e)));
+    tags.map_err(|why| format!("/api/tags: {why}"))?;
+    let ps = entries(ps, "models").and_then(|list| list.into_iter().try_for_each(|e| in_memory(&mut models, e)));
+    ps.map_err(|why| format!("/api/ps: {why}"))?;
+
+    let (reports, listings) = models.into_values().unzip();
+    Ok(Reading { report: Report { models: reports, slots: None }, listings })
+}
+
+type Models = BTreeMap<String, (ModelReport, Listing)>;
+
+fn on_disk(models: &mut Models, value: Value) -> Result<(), String> {
+    let entry = parse(&value)?;
+    let (report, listing) = named(models, &entry.name);
+    report.size_bytes = entry.size;
+    report.abilities = abilities(&entry);
+    listing.tags = Some(value);
+    Ok(())
+}
+
+fn in_memory(models: &mut Models, value: Value) -> Result<(), String> {
+    let entry = parse(&value)?;
+    let (report, listing) = named(models, &entry.name);
+    report.resident = true;
+    // All of it: `size_vram` is the share that is on the GPU.
+    report.resident_bytes = entry.size;
+    report.context_tokens = entry.context_length.filter(|&count| count > 0).map(tokens);
+    report.abilities = report.abilities.or(abilities(&entry));
+    listing.ps = Some(value);
+    Ok(())
+}
+
+fn parse(value: &Value) -> Result<Entry, String> {
+    let entry = Entry::deserialize(value).map_err(|e| format!("an entry does not fit: {e}"))?;
+    if entry.name.is_empty() { Err("an entry has an empty name".to_string()) } else { Ok(entry) }
+}
+
+fn named<'a>(models: &'a mut Models, name: &str) -> &'a mut (ModelReport, Listing) {
+    models.entry(name.to_string()).or_insert_with(|| {
+        let report = ModelReport { name: name.to_string(), ..ModelReport::default() };
+        (report, Listing { name: name.to_string(), ..Listing::default() })
+    })
+}
+
+fn abilities(entry: &Entry) -> Option<Abilities> {
+    let told = entry.capabilities.as_ref()?;
+    let has = |ability: &str| told.iter().any(|t| t == ability);
+    Some(Abilities { vision: has("vision"), tools: has("tools"), embedding: has("embedding") })
+}
+
+fn recognises(body: &[u8]) -> bool {
+    #[derive(Deserialize)]
+    struct Answer {
+        version: String,
+    }
+    serde_json::from_slice(body).is_ok_and(|Answer { version }| version.starts_with(|c: char| c.is_ascii_digit()))
+}
