@@ -1,5 +1,6 @@
 //! Warmgate: an LLM ingress that sends each request to the node that will answer it soonest.
 
+pub mod config;
 pub mod engines;
 pub mod routing;
 pub mod units;

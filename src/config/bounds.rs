@@ -1,0 +1,186 @@
+//! What values may be, alone and together.
+//!
+//! Every limit is a named constant or a row of a table, with its reason where it is not plain.
+//! Defaults keep to them by construction, so only what was written is looked at.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::net::SocketAddr;
+use std::ops::RangeInclusive;
+
+use super::file::{File, Upstream};
+use super::plan::Plan;
+use super::problem::Report;
+use crate::units::Span;
+
+/// More machines than any fleet has; keeps a generated file from going unnoticed.
+const UPSTREAMS_MAX: usize = 4096;
+const LISTENS_MAX: usize = 64;
+/// Each one is looked up in every request.
+const HEADERS_MAX: usize = 32;
+/// Names go into headers, metrics and narrow screens.
+const NAME_CHARS_MAX: usize = 64;
+/// Far below what would overflow a clock, far above any sensible wait.
+const SPAN_MAX: Span = Span::from_secs(365 * 24 * 3600);
+
+/// Checks each value against its own bounds, and the upstreams against each other.
+pub fn check_written(written: &File, report: &mut Report) {
+    check_counts(written, report);
+    check_spans(written, report);
+    check_numbers(written, report);
+    let upstreams = written.upstreams.as_deref().unwrap_or_default();
+    for (index, upstream) in upstreams.iter().enumerate().take(UPSTREAMS_MAX) {
+        if let Some(upstream) = upstream {
+            check_upstream(upstream, &format!("upstreams[{index}]"), report);
+        }
+    }
+    let each = || upstreams.iter().take(UPSTREAMS_MAX).map(Option::as_ref);
+    check_unique("upstreams", "name", each().map(|upstream| upstream?.name.as_ref()), report);
+    check_unique("upstreams", "url", each().map(|upstream| upstream?.url.as_ref()), report);
+}
+
+fn check_counts(written: &File, report: &mut Report) {
+    let listens = written.listen.as_ref().map(|listen| listen.len());
+    let headers = written.affinity.as_ref().and_then(|affinity| affinity.headers.as_ref()).map(|headers| headers.len());
+    let upstreams = written.upstreams.as_ref().map(|upstreams| upstreams.len());
+    let rows = [
+        ("listen", listens, 1..=LISTENS_MAX),
+        ("affinity.headers", headers, 0..=HEADERS_MAX),
+        ("upstreams", upstreams, 0..=UPSTREAMS_MAX),
+    ];
+    for (path, count, range) in rows {
+        if let Some(count) = count.filter(|count| !range.contains(count)) {
+            let hint = format!("write {} to {}", range.start(), range.end());
+            report.add(path, format!("has {count} items"), hint);
+        }
+    }
+}
+
+fn check_spans(written: &File, report: &mut Report) {
+    if let Some(affinity) = &written.affinity {
+        check_span("affinity.ttl", affinity.ttl, report);
+    }
+    if let Some(timeouts) = &written.timeouts {
+        check_span("timeouts.connect", timeouts.connect, report);
+        check_span("timeouts.first_byte", timeouts.first_byte, report);
+        check_span("timeouts.idle", timeouts.idle, report);
+        check_span("timeouts.client_write", timeouts.client_write, report);
+    }
+    if let Some(health) = &written.health {
+        check_span("health.interval", health.interval, report);
+        check_span("health.timeout", health.timeout, report);
+    }
+    if let Some(telemetry) = &written.telemetry {
+        check_span("telemetry.interval", telemetry.interval, report);
+        check_span("telemetry.stale_after", telemetry.stale_after, report);
+    }
+    // No grace at all is a choice, so zero passes.
+    let grace = written.shutdown.as_ref().and_then(|shutdown| shutdown.grace);
+    check_span("shutdown.grace", grace.filter(|grace| !grace.0.is_zero()), report);
+}
+
+fn check_span(path: &str, span: Option<Span>, report: &mut Report) {
+    match span {
+        Some(span) if span.0.is_zero() => report.add(path, "must be more than zero", ""),
+        Some(span) if span > SPAN_MAX => report.add(path, "must be at most a year (8760h)", ""),
+        _ => {}
+    }
+}
+
+fn check_numbers(written: &File, report: &mut Report) {
+    if let Some(affinity) = &written.affinity {
+        check_number("affinity.max_sessions", affinity.max_sessions, 1..=10_000_000, report);
+    }
+    if let Some(resilience) = &written.resilience {
+        check_number("resilience.attempts", resilience.attempts, 1..=16, report);
+    }
+    if let Some(health) = &written.health {
+        check_number("health.unhealthy_after", health.unhealthy_after, 1..=100, report);
+        check_number("health.healthy_after", health.healthy_after, 1..=100, report);
+    }
+    if let Some(server) = &written.server {
+        check_number("server.threads", server.threads, 0..=1024, report);
+    }
+    if let Some(limits) = &written.limits
+        && limits.body.is_some_and(|body| body.0 == 0)
+    {
+        report.add("limits.body", "must be more than zero", "");
+    }
+}
+
+fn check_number(path: &str, number: Option<u32>, range: RangeInclusive<u32>, report: &mut Report) {
+    if number.is_some_and(|number| !range.contains(&number)) {
+        report.add(path, format!("must be from {} to {}", range.start(), range.end()), "");
+    }
+}
+
+fn check_upstream(upstream: &Upstream, path: &str, report: &mut Report) {
+    let fits = |name: &String| (1..=NAME_CHARS_MAX).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_graphic());
+    if !upstream.name.as_ref().is_none_or(fits) {
+        let what = format!("must be 1 to {NAME_CHARS_MAX} visible ASCII characters without spaces");
+        report.add(format!("{path}.name"), what, "it goes into headers as it is");
+    }
+    if upstream.weight.is_some_and(|weight| weight < 0.0) {
+        report.add(format!("{path}.weight"), "must not be negative", "0 takes it out of the shuffle");
+    }
+    if upstream.memory.is_some_and(|memory| memory.0 == 0) {
+        report.add(format!("{path}.memory"), "must be more than zero", "leave it out if it is not known");
+    }
+    if upstream.memory_bandwidth.is_some_and(|bandwidth| bandwidth.0 <= 0.0) {
+        report.add(format!("{path}.memory_bandwidth"), "must be more than zero", "leave it out if it is not known");
+    }
+    check_number(&format!("{path}.slots"), upstream.slots, 1..=65_536, report);
+    check_number(&format!("{path}.tier"), upstream.tier, 0..=1000, report);
+}
+
+/// Values that must differ between the items of a list; names the place of the first.
+fn check_unique<'a, T: Eq + Hash + 'a>(
+    list: &str,
+    key: &str,
+    values: impl Iterator<Item = Option<&'a T>>,
+    report: &mut Report,
+) {
+    let mut seen = HashMap::new();
+    for (index, value) in values.enumerate() {
+        let Some(value) = value else { continue };
+        let first = *seen.entry(value).or_insert(index);
+        if first != index {
+            report.add(format!("{list}[{index}].{key}"), format!("the same as {list}[{first}].{key}"), "");
+        }
+    }
+}
+
+/// Checks values against each other.
+pub fn check_together(plan: &Plan, report: &mut Report) {
+    check_addresses(plan, report);
+    if plan.telemetry.stale_after < plan.telemetry.interval {
+        let hint = "a reading would be too old before the next one comes";
+        report.add("telemetry.stale_after", "must not be below telemetry.interval", hint);
+    }
+    if plan.limits.body > plan.limits.memory_for_bodies {
+        let hint = "the largest body could never be held";
+        report.add("limits.memory_for_bodies", "must not be below limits.body", hint);
+    }
+}
+
+fn check_addresses(plan: &Plan, report: &mut Report) {
+    let admin = plan.admin.address;
+    if plan.listen.iter().any(|listen| collide(listen.address, admin)) {
+        report.add("admin.address", "is taken by listen", "clients and administration need a port each");
+    }
+    if !admin.ip().is_loopback() {
+        let hint = "admin.token, which would protect it elsewhere, comes with a later version";
+        report.add("admin.address", "must be on the loopback interface, like 127.0.0.1:9435", hint);
+    }
+    for (index, listen) in plan.listen.iter().enumerate() {
+        if plan.listen[..index].iter().any(|other| collide(other.address, listen.address)) {
+            report.add("listen", format!("has {} more than once", listen.address), "");
+        }
+    }
+}
+
+/// Whether the second address could not be opened after the first. Port 0 asks for any free one.
+fn collide(a: SocketAddr, b: SocketAddr) -> bool {
+    let same_ip = a.ip() == b.ip() || a.ip().is_unspecified() || b.ip().is_unspecified();
+    a.port() != 0 && a.port() == b.port() && same_ip
+}

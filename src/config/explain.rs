@@ -1,0 +1,160 @@
+//! What was understood, for people: the answer of `warmgate check`.
+//!
+//! Says what is in force and where it comes from; never a secret.
+
+use std::fmt::Write;
+
+use super::engine::default_slots;
+use super::plan::{Plan, Upstream};
+use super::signals::constants;
+use crate::routing::signal::Signals;
+
+impl Plan {
+    /// Several lines, the last one ended.
+    pub fn explain(&self) -> String {
+        let mut lines = Lines(String::new());
+        for listen in &self.listen {
+            let reach = if listen.address.ip().is_loopback() { "this machine" } else { "everyone who reaches it" };
+            lines.row("listen", &format!("{}, for {reach}", listen.address));
+        }
+        lines.row("admin", &format!("{}, for this machine", self.admin.address));
+        self.explain_upstreams(&mut lines);
+        self.explain_routing(&mut lines);
+        self.explain_times_and_limits(&mut lines);
+        lines.0
+    }
+
+    fn explain_upstreams(&self, lines: &mut Lines) {
+        if self.upstreams.is_empty() {
+            lines.row("upstreams", "none; `warmgate run` looks for engines on this machine");
+        }
+        for upstream in &self.upstreams {
+            lines.row("upstream", &format!("{} at {}", upstream.name, upstream.url));
+            lines.row("  engine", upstream.engine.unwrap_or("detected at start"));
+            lines.row("  slots", &upstream.slots_and_source());
+            lines.row("  memory", &upstream.strength());
+            lines.row("  key", if upstream.api_key.is_some() { "its own, hidden" } else { "none is sent" });
+            lines.row("  used", &upstream.usage());
+        }
+    }
+
+    fn explain_routing(&self, lines: &mut Lines) {
+        lines.row("policy", self.routing.policy.name());
+        let defaults = constants(&Signals::default());
+        let differing =
+            constants(&self.routing.signals).into_iter().zip(defaults).filter(|(now, before)| now != before);
+        let differing: Vec<String> =
+            differing.map(|((name, now), (_, before))| format!("{name} {now} (default {before})")).collect();
+        lines.row("signals", if differing.is_empty() { "the defaults" } else { "the defaults but for" });
+        for constant in differing {
+            lines.row("", &constant);
+        }
+        let affinity = &self.affinity;
+        lines.row("sessions", &format!("kept {}, at most {}", affinity.ttl, affinity.max_sessions));
+        lines.row("attempts", &format!("up to {} upstreams a request", self.resilience.attempts));
+    }
+
+    fn explain_times_and_limits(&self, lines: &mut Lines) {
+        let (times, health, limits) = (&self.timeouts, &self.health, &self.limits);
+        lines.row(
+            "timeouts",
+            &format!(
+                "connect {}, first byte {}, idle {}, client write {}",
+                times.connect, times.first_byte, times.idle, times.client_write
+            ),
+        );
+        lines.row(
+            "health",
+            &format!(
+                "every {} within {}; out after {} failures, back after {} successes",
+                health.interval, health.timeout, health.unhealthy_after, health.healthy_after
+            ),
+        );
+        let telemetry = &self.telemetry;
+        lines.row("telemetry", &format!("every {}, stale after {}", telemetry.interval, telemetry.stale_after));
+        lines.row("limits", &format!("body {}, all bodies {}", limits.body, limits.memory_for_bodies));
+        let threads = self.server.threads;
+        lines.row("threads", &if threads == 0 { "one a core".to_owned() } else { threads.to_string() });
+        lines.row("shutdown", &format!("running streams get {}", self.shutdown.grace));
+        let headers = if self.routing_headers { "X-Fleet headers in answers" } else { "no X-Fleet headers in answers" };
+        lines.row("answers", headers);
+        lines.row("access log", self.log.access.name());
+    }
+}
+
+impl Upstream {
+    /// How many requests of a model run here at once, and who says so.
+    pub fn slots_and_source(&self) -> String {
+        match (self.slots, self.engine) {
+            (Some(slots), _) => format!("configured {slots}"),
+            (None, Some(engine)) => format!("engine default {}, until seen otherwise", default_slots(engine)),
+            (None, None) => "engine default, once the engine is detected".to_owned(),
+        }
+    }
+
+    fn strength(&self) -> String {
+        let memory = self.memory.map_or("unknown".to_owned(), |memory| memory.to_string());
+        let bandwidth = self.memory_bandwidth.map_or("unknown".to_owned(), |bandwidth| bandwidth.to_string());
+        format!("{memory}, bandwidth {bandwidth}")
+    }
+
+    fn usage(&self) -> String {
+        let drain = if self.drain { "not at all: drained" } else { "for new work" };
+        format!("{drain}; tier {}, weight {}", self.tier, self.weight)
+    }
+}
+
+struct Lines(String);
+
+impl Lines {
+    fn row(&mut self, label: &str, text: &str) {
+        // Writing into a String cannot fail.
+        let _ = writeln!(self.0, "{label:<11} {text}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::super::parse;
+
+    #[track_caller]
+    fn check(text: &str, expected: &[&str]) {
+        let explained = parse(text, Path::new("x.yaml")).unwrap().explain();
+        for line in expected {
+            assert!(explained.lines().any(|explained| explained == *line), "no `{line}` in\n{explained}");
+        }
+    }
+
+    #[test]
+    fn defaults() {
+        check(
+            "",
+            &[
+                "listen      127.0.0.1:11435, for this machine",
+                "upstreams   none; `warmgate run` looks for engines on this machine",
+                "policy      fleet",
+                "signals     the defaults",
+                "sessions    kept 15m, at most 100000",
+                "limits      body 128MiB, all bodies 1GiB",
+            ],
+        );
+    }
+
+    #[test]
+    fn slots_have_a_source() {
+        check("upstreams: [{name: a, url: 'http://a', slots: 1}]", &["  slots     configured 1"]);
+        check(
+            "upstreams: [{name: a, url: 'http://a', engine: ollama}]",
+            &["  engine    ollama", "  slots     engine default 1, until seen otherwise"],
+        );
+        check("upstreams: [{name: a, url: 'http://a'}]", &["  engine    detected at start"]);
+    }
+
+    #[test]
+    fn constants_that_differ() {
+        let text = "routing: {signals: {session: {max: 30}, role: {large: 30GB}}}";
+        check(text, &["            session.max 30 (default 20)", "            role.large 30GB (default 20GB)"]);
+    }
+}

@@ -1,0 +1,106 @@
+//! What was written: every key that may stand in a configuration, and nothing resolved.
+//!
+//! A key is one line here. `None` means that it is absent (or unreadable, in which case the report
+//! says so); no default lives at this level. `later` lists keys of other versions, so that a file
+//! made for one of those gets an answer better than "unknown".
+
+use std::net::SocketAddr;
+
+use http::HeaderName;
+
+use super::engine::EngineName;
+use super::node::Node;
+use super::plan::{AccessLog, Policy};
+use super::problem::Report;
+use super::read::{Read, Spot, one_of, section};
+use super::secret::Source;
+use super::upstream_url::UpstreamUrl;
+use crate::routing::signal::Signals;
+use crate::units::{Bandwidth, ByteSize, Span};
+
+section! {
+    /// The whole file.
+    File {
+        listen: Vec<Option<Listen>>,
+        admin: Admin,
+        upstreams: Vec<Option<Upstream>>,
+        routing: Routing,
+        affinity: Affinity,
+        resilience: Resilience,
+        timeouts: Timeouts,
+        health: Health,
+        telemetry: Telemetry,
+        limits: Limits,
+        routing_headers: bool,
+        server: Server,
+        shutdown: Shutdown,
+        log: Log,
+    } later [
+        "models", "admission", "usage_probe", "management", "cors", "trusted_peers", "state_file", "tenants"
+    ]
+}
+
+impl File {
+    /// The file whose tree is `root`; what cannot be read is absent and reported.
+    pub fn of(root: &Node, report: &mut Report) -> File {
+        File::read(Spot { path: "", node: root }, report).unwrap_or_default()
+    }
+
+    /// The path of every key, `[]` standing for any item of a list.
+    pub fn keys() -> Vec<String> {
+        let mut paths = Vec::new();
+        File::schema("", &mut paths);
+        paths
+    }
+}
+
+section! { Listen { address: SocketAddr, } later ["tls"] }
+
+section! { Admin { address: SocketAddr, } later ["token"] }
+
+section! {
+    Upstream {
+        name: String,
+        url: UpstreamUrl,
+        engine: EngineName,
+        slots: u32,
+        memory: ByteSize,
+        memory_bandwidth: Bandwidth,
+        weight: f64,
+        tier: u32,
+        api_key: Source,
+        drain: bool,
+    } later ["auth", "data_parallel", "tls", "discover"]
+}
+
+section! { Routing { policy: Policy, signals: Signals, } later ["option_guard"] }
+
+section! { Affinity { headers: Vec<Option<HeaderName>>, ttl: Span, max_sessions: u32, } later [] }
+
+section! { Resilience { attempts: u32, } later ["max_fallbacks", "breaker", "slow_start", "resume_streams"] }
+
+section! { Timeouts { connect: Span, first_byte: Span, idle: Span, client_write: Span, } later [] }
+
+section! { Health { interval: Span, timeout: Span, unhealthy_after: u32, healthy_after: u32, } later [] }
+
+section! { Telemetry { interval: Span, stale_after: Span, } later [] }
+
+section! { Limits { body: ByteSize, memory_for_bodies: ByteSize, } later ["header_read"] }
+
+section! { Server { threads: u32, } later ["upgrade_sock", "pid_file"] }
+
+section! { Shutdown { grace: Span, } later [] }
+
+section! { Log { access: AccessLog, } later [] }
+
+impl Read for Policy {
+    fn read(at: Spot, report: &mut Report) -> Option<Policy> {
+        one_of(at, &Policy::NAMES, &["expected_ttft", "least_busy", "latency", "usage", "cost"], report)
+    }
+}
+
+impl Read for AccessLog {
+    fn read(at: Spot, report: &mut Report) -> Option<AccessLog> {
+        one_of(at, &AccessLog::NAMES, &[], report)
+    }
+}

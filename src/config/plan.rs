@@ -1,0 +1,275 @@
+//! What was meant: the configuration as the program uses it, and its defaults.
+//!
+//! Every value is typed and resolved; a `Plan` that came out of `parse` has passed every check. An
+//! `Option` here never means "the default", only that something is not known, and its comment says
+//! what follows. Written out with serde, a plan has the keys of the file and hides its secrets.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use http::HeaderName;
+use serde::{Serialize, Serializer};
+
+use super::secret::Secret;
+use super::upstream_url::UpstreamUrl;
+use crate::routing::signal::Signals;
+use crate::units::{Bandwidth, ByteSize, Span};
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Plan {
+    /// Client addresses, at least one.
+    pub listen: Vec<Listen>,
+    pub admin: Admin,
+    /// Names and URLs are unique. Empty: `run` looks for engines on this machine.
+    pub upstreams: Vec<Upstream>,
+    pub routing: Routing,
+    pub affinity: Affinity,
+    pub resilience: Resilience,
+    pub timeouts: Timeouts,
+    pub health: Health,
+    pub telemetry: Telemetry,
+    pub limits: Limits,
+    /// Whether answers carry the `X-Fleet-*` headers.
+    pub routing_headers: bool,
+    pub server: Server,
+    pub shutdown: Shutdown,
+    pub log: Log,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Listen {
+    pub address: SocketAddr,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Admin {
+    /// On the loopback interface.
+    pub address: SocketAddr,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Upstream {
+    /// Visible ASCII, 1 to 64 characters: it goes into headers.
+    pub name: String,
+    pub url: UpstreamUrl,
+    /// One of `engine_names`; `None`: to be detected.
+    pub engine: Option<&'static str>,
+    /// Parallel requests a model; `None`: unknown until the engine tells or is seen.
+    pub slots: Option<u32>,
+    /// What models may use; `None`: unknown, and memory fit is neutral.
+    pub memory: Option<ByteSize>,
+    /// `None`: unknown, and the role goes by memory.
+    pub memory_bandwidth: Option<Bandwidth>,
+    /// Share under `policy: shuffle`; finite, not negative.
+    pub weight: f64,
+    /// Used only when no upstream of a lower tier can serve.
+    pub tier: u32,
+    /// Sent to this upstream; `None`: it gets no key at all.
+    pub api_key: Option<Secret>,
+    /// Takes no new work from the start.
+    pub drain: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Routing {
+    pub policy: Policy,
+    pub signals: Signals,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Policy {
+    /// The sum of the signals; the highest wins.
+    Fleet,
+    /// At random by weight.
+    Shuffle,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Affinity {
+    /// Headers that name a session, the first one present wins.
+    #[serde(serialize_with = "as_text")]
+    pub headers: Vec<HeaderName>,
+    /// How long a pin outlives its last turn.
+    pub ttl: Span,
+    /// Sessions remembered; beyond it the least recently used are forgotten.
+    pub max_sessions: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Resilience {
+    /// Upstreams tried for one request, the first included.
+    pub attempts: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Timeouts {
+    pub connect: Span,
+    /// From the request sent to the first byte of the answer; loading a model falls into it.
+    pub first_byte: Span,
+    /// Between two reads of an answer.
+    pub idle: Span,
+    /// For one write to a client that does not read.
+    pub client_write: Span,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Health {
+    pub interval: Span,
+    pub timeout: Span,
+    /// Failed checks in a row that take an upstream out.
+    pub unhealthy_after: u32,
+    /// Good checks in a row that bring it back.
+    pub healthy_after: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Telemetry {
+    pub interval: Span,
+    /// Age past which a reading is neutral; not below `interval`.
+    pub stale_after: Span,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Limits {
+    /// Largest request body.
+    pub body: ByteSize,
+    /// For the bodies of all requests together; not below `body`.
+    pub memory_for_bodies: ByteSize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Server {
+    /// As written; 0: one a core. `worker_threads` is the number to start.
+    pub threads: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Shutdown {
+    /// For running streams to end; zero cuts them at once.
+    pub grace: Span,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Log {
+    pub access: AccessLog,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AccessLog {
+    Json,
+    Text,
+    Off,
+}
+
+impl Policy {
+    pub const NAMES: [(&'static str, Policy); 2] = [("fleet", Policy::Fleet), ("shuffle", Policy::Shuffle)];
+
+    pub fn name(self) -> &'static str {
+        name_in(&Policy::NAMES, self)
+    }
+}
+
+impl AccessLog {
+    pub const NAMES: [(&'static str, AccessLog); 3] =
+        [("json", AccessLog::Json), ("text", AccessLog::Text), ("off", AccessLog::Off)];
+
+    pub fn name(self) -> &'static str {
+        name_in(&AccessLog::NAMES, self)
+    }
+}
+
+fn name_in<T: PartialEq>(names: &[(&'static str, T)], value: T) -> &'static str {
+    names.iter().find(|(_, named)| *named == value).map_or("", |(name, _)| name)
+}
+
+impl Server {
+    /// Threads to start on this machine, at least one.
+    pub fn worker_threads(&self) -> usize {
+        match self.threads {
+            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            threads => threads as usize,
+        }
+    }
+}
+
+impl Upstream {
+    /// An upstream of which only its name and place are known.
+    pub fn new(name: String, url: UpstreamUrl) -> Upstream {
+        Upstream {
+            name,
+            url,
+            engine: None,
+            slots: None,
+            memory: None,
+            memory_bandwidth: None,
+            weight: 1.0,
+            tier: 0,
+            api_key: None,
+            drain: false,
+        }
+    }
+}
+
+impl Default for Plan {
+    fn default() -> Plan {
+        Plan {
+            listen: vec![Listen { address: loopback(11435) }],
+            admin: Admin { address: loopback(9435) },
+            upstreams: Vec::new(),
+            routing: Routing { policy: Policy::Fleet, signals: Signals::default() },
+            affinity: Affinity::default(),
+            resilience: Resilience { attempts: 3 },
+            timeouts: Timeouts::default(),
+            health: Health::default(),
+            telemetry: Telemetry { interval: Span::from_secs(2), stale_after: Span::from_secs(15) },
+            limits: Limits::default(),
+            routing_headers: true,
+            server: Server { threads: 0 },
+            shutdown: Shutdown { grace: minutes(5) },
+            log: Log { access: AccessLog::Json },
+        }
+    }
+}
+
+impl Default for Affinity {
+    fn default() -> Affinity {
+        let headers = ["x-session-id", "x-openwebui-chat-id", "x-claude-code-session-id", "session_id"];
+        Affinity { headers: headers.map(HeaderName::from_static).into(), ttl: minutes(15), max_sessions: 100_000 }
+    }
+}
+
+impl Default for Timeouts {
+    fn default() -> Timeouts {
+        Timeouts {
+            connect: Span::from_secs(2),
+            first_byte: minutes(15),
+            idle: minutes(5),
+            client_write: Span::from_secs(60),
+        }
+    }
+}
+
+impl Default for Health {
+    fn default() -> Health {
+        Health { interval: Span::from_secs(5), timeout: Span::from_secs(5), unhealthy_after: 2, healthy_after: 2 }
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits { body: ByteSize(128 << 20), memory_for_bodies: ByteSize(1 << 30) }
+    }
+}
+
+fn loopback(port: u16) -> SocketAddr {
+    (Ipv4Addr::LOCALHOST, port).into()
+}
+
+const fn minutes(minutes: u64) -> Span {
+    Span::from_secs(minutes * 60)
+}
+
+fn as_text<S: Serializer>(headers: &[HeaderName], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_seq(headers.iter().map(HeaderName::as_str))
+}

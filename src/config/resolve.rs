@@ -1,0 +1,114 @@
+//! From what was written to what was meant: the written values laid over the defaults.
+//!
+//! Fetches the secrets. Always gives a plan, so that the checks which follow can look at all of it; a
+//! plan is worth using only if the report stayed empty.
+
+use std::path::Path;
+
+use super::file::{self, File};
+use super::plan::{Listen, Plan, Upstream};
+use super::problem::Report;
+use super::secret::Secret;
+
+pub fn plan(written: File, folder: &Path, report: &mut Report) -> Plan {
+    let mut plan = Plan::default();
+    if let Some(listen) = &written.listen {
+        plan.listen = listens(listen, report);
+    }
+    lay(&mut plan.admin.address, written.admin.and_then(|admin| admin.address));
+    plan.upstreams = upstreams(written.upstreams.unwrap_or_default(), folder, report);
+    lay_routing(&mut plan, written.routing.unwrap_or_default());
+    lay_affinity(&mut plan, written.affinity.unwrap_or_default());
+    lay(&mut plan.resilience.attempts, written.resilience.and_then(|resilience| resilience.attempts));
+    lay_times(&mut plan, written.timeouts.unwrap_or_default());
+    lay_watching(&mut plan, written.health.unwrap_or_default(), written.telemetry.unwrap_or_default());
+    lay_limits(&mut plan, written.limits.unwrap_or_default());
+    lay(&mut plan.routing_headers, written.routing_headers);
+    lay(&mut plan.server.threads, written.server.and_then(|server| server.threads));
+    lay(&mut plan.shutdown.grace, written.shutdown.and_then(|shutdown| shutdown.grace));
+    lay(&mut plan.log.access, written.log.and_then(|log| log.access));
+    plan
+}
+
+fn lay<T>(value: &mut T, written: Option<T>) {
+    if let Some(written) = written {
+        *value = written;
+    }
+}
+
+fn listens(written: &[Option<file::Listen>], report: &mut Report) -> Vec<Listen> {
+    let mut listens = Vec::new();
+    for (index, listen) in written.iter().enumerate() {
+        match listen.as_ref().map(|listen| listen.address) {
+            Some(Some(address)) => listens.push(Listen { address }),
+            Some(None) => report.add_missing(&format!("listen[{index}].address"), "write it like 127.0.0.1:11435"),
+            None => {}
+        }
+    }
+    listens
+}
+
+fn upstreams(written: Vec<Option<file::Upstream>>, folder: &Path, report: &mut Report) -> Vec<Upstream> {
+    let mut upstreams = Vec::new();
+    for (index, upstream) in written.into_iter().enumerate() {
+        let path = format!("upstreams[{index}]");
+        upstreams.extend(upstream.and_then(|upstream| resolve_upstream(upstream, &path, folder, report)));
+    }
+    upstreams
+}
+
+/// `None` without a name or a URL, which is reported.
+fn resolve_upstream(written: file::Upstream, path: &str, folder: &Path, report: &mut Report) -> Option<Upstream> {
+    if written.name.is_none() {
+        report.add_missing(&format!("{path}.name"), "a short name for headers and screens, like studio");
+    }
+    if written.url.is_none() {
+        report.add_missing(&format!("{path}.url"), "write it like http://10.0.0.5:11434");
+    }
+    let api_key = written.api_key.and_then(|source| {
+        let secret = Secret::fetch(&source, folder);
+        secret.map_err(|why| report.add(format!("{path}.api_key"), why, "")).ok()
+    });
+    let mut upstream = Upstream::new(written.name?, written.url?);
+    upstream.engine = written.engine.map(|engine| engine.0);
+    upstream.slots = written.slots;
+    upstream.memory = written.memory;
+    upstream.memory_bandwidth = written.memory_bandwidth;
+    upstream.api_key = api_key;
+    lay(&mut upstream.weight, written.weight);
+    lay(&mut upstream.tier, written.tier);
+    lay(&mut upstream.drain, written.drain);
+    Some(upstream)
+}
+
+fn lay_routing(plan: &mut Plan, written: file::Routing) {
+    lay(&mut plan.routing.policy, written.policy);
+    lay(&mut plan.routing.signals, written.signals);
+}
+
+fn lay_affinity(plan: &mut Plan, written: file::Affinity) {
+    lay(&mut plan.affinity.headers, written.headers.map(|headers| headers.into_iter().flatten().collect()));
+    lay(&mut plan.affinity.ttl, written.ttl);
+    lay(&mut plan.affinity.max_sessions, written.max_sessions);
+}
+
+fn lay_times(plan: &mut Plan, written: file::Timeouts) {
+    lay(&mut plan.timeouts.connect, written.connect);
+    lay(&mut plan.timeouts.first_byte, written.first_byte);
+    lay(&mut plan.timeouts.idle, written.idle);
+    lay(&mut plan.timeouts.client_write, written.client_write);
+}
+
+fn lay_watching(plan: &mut Plan, health: file::Health, telemetry: file::Telemetry) {
+    lay(&mut plan.health.interval, health.interval);
+    lay(&mut plan.health.timeout, health.timeout);
+    lay(&mut plan.health.unhealthy_after, health.unhealthy_after);
+    lay(&mut plan.health.healthy_after, health.healthy_after);
+    lay(&mut plan.telemetry.interval, telemetry.interval);
+    lay(&mut plan.telemetry.stale_after, telemetry.stale_after);
+}
+
+fn lay_limits(plan: &mut Plan, written: file::Limits) {
+    lay(&mut plan.limits.body, written.body);
+    lay(&mut plan.limits.memory_for_bodies, written.memory_for_bodies);
+}

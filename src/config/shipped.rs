@@ -1,0 +1,74 @@
+//! The files under `conf/` are part of the contract: they parse, `warmgate.yaml` is the defaults, and
+//! it shows and explains every key there is.
+
+use std::fs;
+use std::path::Path;
+
+use super::file::File;
+use super::lines::Lines;
+use super::node::{self, Node};
+use super::plan::Plan;
+use super::read::join;
+use super::{load, parse};
+
+pub const TEXT: &str = include_str!("../../conf/warmgate.yaml");
+
+/// The shipped file with its example upstream in force instead of `upstreams: []`.
+fn with_the_example() -> String {
+    let (before, rest) = TEXT.split_once("upstreams: []\n").expect("upstreams are empty");
+    let example = |line: &str| match line.strip_prefix("#  ") {
+        Some(line) => format!("  {line}\n"),
+        None => format!("{line}\n"),
+    };
+    format!("{before}upstreams:\n{}", rest.lines().map(example).collect::<String>())
+}
+
+fn paths_of(node: &Node, path: &str, paths: &mut Vec<String>) {
+    match node {
+        Node::Map(pairs) => pairs.iter().for_each(|(key, value)| paths_of(value, &join(path, key), paths)),
+        Node::List(items) => items.iter().for_each(|item| paths_of(item, &format!("{path}[]"), paths)),
+        _ => {}
+    }
+    paths.push(path.to_owned());
+}
+
+#[test]
+fn warmgate_yaml_is_the_defaults() {
+    assert_eq!(parse(TEXT, Path::new("conf/warmgate.yaml")), Ok(Plan::default()));
+}
+
+#[test]
+fn its_example_upstream_is_valid() {
+    let text = with_the_example().replace("STUDIO_KEY", "WARMGATE_NO_SUCH_VARIABLE");
+    let problems = parse(&text, Path::new("conf/warmgate.yaml")).expect_err("the key of the example is not there");
+    assert_eq!(problems.list.len(), 1, "{problems}");
+    assert_eq!(problems.list[0].path, "upstreams[0].api_key", "{problems}");
+}
+
+#[test]
+fn it_shows_every_key_with_a_comment() {
+    let text = with_the_example();
+    let mut shown = Vec::new();
+    paths_of(&node::parse(&text).expect("YAML"), "", &mut shown);
+    let (lines, text) = (Lines::of(&text), text.lines().collect::<Vec<_>>());
+    for path in File::keys() {
+        assert!(shown.contains(&path), "conf/warmgate.yaml does not show {path}");
+        let line = lines.first(&path.replace("[]", "[0]")).expect("a line");
+        let above = text[line.saturating_sub(2)].trim_start();
+        assert!(text[line - 1].contains(" # ") || above.starts_with('#'), "{path} has no comment");
+    }
+}
+
+#[test]
+fn examples_are_valid() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("conf/examples");
+    let mut files = 0;
+    for entry in fs::read_dir(folder).expect("conf/examples") {
+        let path = entry.expect("an entry").path();
+        if let Err(problems) = load(&path) {
+            panic!("{problems}");
+        }
+        files += 1;
+    }
+    assert!(files >= 2);
+}
