@@ -3,5 +3,6 @@
 pub mod config;
 pub mod engines;
 pub mod routing;
+pub mod sim;
 pub mod units;
 pub mod wire;

@@ -1,0 +1,29 @@
+//! The simulated engine behind a socket: an Ollama and OpenAI server in real time, on Pingora.
+//!
+//! A `Node` listens, reads requests with Pingora's HTTP code, hands them to an `Engine` and streams
+//! what comes of it, one token a chunk. It can be told to misbehave, stopped and started again, and
+//! keeps a record of every request for comparison with what an ingress says it did. It refuses what
+//! it cannot simulate with the words Ollama uses, and never claims an answer to be real.
+
+mod answer;
+mod app;
+mod behaviour;
+mod call;
+mod catalogue;
+mod date;
+mod desk;
+mod infer;
+mod journal;
+mod node;
+mod ollama;
+mod openai;
+mod params;
+#[cfg(test)]
+mod tests;
+mod text;
+mod voice;
+
+pub use behaviour::{Behaviour, Order};
+pub use journal::{Outcome, Record, Stats};
+pub use node::{Node, serve};
+pub use params::{Card, NodeModel, NodeParams};

@@ -1,0 +1,76 @@
+//! Answers in Ollama's dialect: NDJSON lines and their one-piece forms.
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+
+use super::date::rfc3339;
+use super::voice::{Ending, Voice};
+use crate::routing::ask::Endpoint;
+use crate::sim::engine::Usage;
+
+pub fn line(value: &Value) -> Bytes {
+    Bytes::from(format!("{value}\n"))
+}
+
+pub fn piece(voice: &Voice, text: &str) -> Value {
+    let mut frame = frame(voice, text);
+    frame["done"] = json!(false);
+    frame
+}
+
+/// The last line of a stream, when `text` is empty, or the whole answer.
+pub fn answer(voice: &Voice, text: &str, ending: &Ending) -> Value {
+    let mut frame = frame(voice, text);
+    frame["done"] = json!(true);
+    frame["done_reason"] = json!(ending.reason);
+    let usage = &ending.usage;
+    let numbers = [
+        ("total_duration", usage.total().as_nanos()),
+        ("load_duration", usage.load.as_nanos()),
+        ("prompt_eval_count", usage.prompt_tokens.into()),
+        ("prompt_eval_duration", usage.prefill.as_nanos()),
+        ("eval_count", usage.output_tokens.into()),
+        ("eval_duration", usage.decode.as_nanos()),
+    ];
+    for (name, number) in numbers {
+        // Ollama leaves zeros out.
+        if number > 0 {
+            frame[name] = json!(u64::try_from(number).unwrap_or(u64::MAX));
+        }
+    }
+    // Ours: Ollama does not tell.
+    frame["cached_tokens"] = json!(usage.cached_tokens);
+    if voice.endpoint == Endpoint::OllamaGenerate && !ending.context.is_empty() {
+        frame["context"] = json!(ending.context);
+    }
+    frame
+}
+
+pub fn embeddings(voice: &Voice, vectors: &[Vec<f32>], usage: &Usage) -> Value {
+    if voice.endpoint == Endpoint::OllamaEmbeddings {
+        return json!({"embedding": vectors.first()});
+    }
+    json!({
+        "model": voice.model,
+        "embeddings": vectors,
+        "total_duration": usage.total().as_nanos() as u64,
+        "load_duration": usage.load.as_nanos() as u64,
+        "prompt_eval_count": usage.prompt_tokens,
+    })
+}
+
+pub fn error(message: &str) -> Value {
+    json!({"error": message})
+}
+
+fn frame(voice: &Voice, text: &str) -> Value {
+    let mut frame = json!({
+        "model": voice.model,
+        "created_at": rfc3339(voice.time),
+    });
+    match voice.endpoint {
+        Endpoint::OllamaChat => frame["message"] = json!({"role": "assistant", "content": text}),
+        _ => frame["response"] = json!(text),
+    }
+    frame
+}

@@ -1,0 +1,109 @@
+//! Answers in OpenAI's dialect: server-sent events and their one-piece forms.
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+
+use super::date::unix_seconds;
+use super::voice::{Ending, Voice};
+use crate::routing::ask::Endpoint;
+use crate::sim::engine::Usage;
+
+pub fn event(value: &Value) -> Bytes {
+    Bytes::from(format!("data: {value}\n\n"))
+}
+
+pub fn piece(voice: &Voice, text: &str) -> Value {
+    chunk(voice, text, None)
+}
+
+/// The finish, the usage if the client asked for it, and the end mark.
+pub fn closing(voice: &Voice, ending: &Ending) -> Vec<Bytes> {
+    let mut events = vec![event(&chunk(voice, "", Some(finish_reason(ending))))];
+    if voice.include_usage {
+        let mut last = head(voice, true);
+        last["choices"] = json!([]);
+        last["usage"] = usage(&ending.usage);
+        events.push(event(&last));
+    }
+    events.push(Bytes::from_static(b"data: [DONE]\n\n"));
+    events
+}
+
+pub fn answer(voice: &Voice, text: &str, ending: &Ending) -> Value {
+    let mut answer = head(voice, false);
+    let reason = finish_reason(ending);
+    answer["choices"] = match voice.endpoint {
+        Endpoint::OpenAiChat => json!([{
+            "index": 0,
+            "message": {"role": "assistant", "content": text},
+            "finish_reason": reason,
+        }]),
+        _ => json!([{"index": 0, "text": text, "logprobs": null, "finish_reason": reason}]),
+    };
+    answer["usage"] = usage(&ending.usage);
+    answer
+}
+
+pub fn embeddings(voice: &Voice, vectors: &[Vec<f32>], usage: &Usage) -> Value {
+    let entry = |(index, vector)| json!({"object": "embedding", "index": index, "embedding": vector});
+    json!({
+        "object": "list",
+        "data": vectors.iter().enumerate().map(entry).collect::<Vec<_>>(),
+        "model": voice.model,
+        "usage": {"prompt_tokens": usage.prompt_tokens, "total_tokens": usage.prompt_tokens},
+    })
+}
+
+pub fn error(status: u16, message: &str) -> Value {
+    let kind = match status {
+        404 => "not_found_error",
+        400..=499 => "invalid_request_error",
+        _ => "api_error",
+    };
+    json!({"error": {"message": message, "type": kind, "param": null, "code": null}})
+}
+
+fn chunk(voice: &Voice, text: &str, finish_reason: Option<&str>) -> Value {
+    let mut chunk = head(voice, true);
+    chunk["choices"] = match voice.endpoint {
+        Endpoint::OpenAiChat => json!([{
+            "index": 0,
+            "delta": {"role": "assistant", "content": text},
+            "finish_reason": finish_reason,
+        }]),
+        _ => json!([{"index": 0, "text": text, "logprobs": null, "finish_reason": finish_reason}]),
+    };
+    chunk
+}
+
+fn head(voice: &Voice, stream: bool) -> Value {
+    let (prefix, object) = match (voice.endpoint, stream) {
+        (Endpoint::OpenAiChat, true) => ("chatcmpl", "chat.completion.chunk"),
+        (Endpoint::OpenAiChat, false) => ("chatcmpl", "chat.completion"),
+        _ => ("cmpl", "text_completion"),
+    };
+    json!({
+        "id": format!("{prefix}-{}", voice.number),
+        "object": object,
+        "created": unix_seconds(voice.time),
+        "model": voice.model,
+        "system_fingerprint": "fp_simulated",
+    })
+}
+
+fn usage(usage: &Usage) -> Value {
+    json!({
+        "prompt_tokens": usage.prompt_tokens,
+        "completion_tokens": usage.output_tokens,
+        "total_tokens": u64::from(usage.prompt_tokens) + u64::from(usage.output_tokens),
+        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
+    })
+}
+
+/// OpenAI knows no `load`.
+fn finish_reason(ending: &Ending) -> &'static str {
+    match ending.reason {
+        "length" => "length",
+        _ => "stop",
+    }
+}
