@@ -1,0 +1,106 @@
+//! The command line: what may be written there, and which command it starts.
+//!
+//! Exit codes: 0 fine, 1 failed, 2 wrong arguments or configuration. Answers go to standard output,
+//! complaints to standard error.
+
+mod check;
+mod demo;
+mod logging;
+mod run;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+/// Wrong arguments or configuration.
+const EXIT_WRONG: u8 = 2;
+
+#[derive(Debug, Parser)]
+#[command(name = "warmgate", version, about, after_help = EXAMPLES, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  warmgate demo                             try it without any engine
+  warmgate check -c conf/warmgate.yaml      is this file right, and what does it say?
+  warmgate run -c conf/warmgate.yaml        serve
+  warmgate run                              serve the engines that run on this machine
+
+Exit codes: 0 fine, 1 failed, 2 wrong arguments or configuration.";
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serve
+    Run(RunArgs),
+    /// Validate a configuration: print every problem, or what was understood; open nothing
+    Check(CheckArgs),
+    /// Serve over an embedded simulated fleet, to try it with nothing but curl
+    Demo(DemoArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    /// Configuration; without it conf/warmgate.yaml, then /etc/warmgate/warmgate.yaml, then defaults
+    #[arg(short, long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct CheckArgs {
+    /// Configuration to validate
+    #[arg(short, long, value_name = "FILE")]
+    pub config: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub struct DemoArgs {
+    /// Address for clients
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:11435")]
+    pub listen: SocketAddr,
+    /// Address for metrics, status and receipts
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9435")]
+    pub admin: SocketAddr,
+}
+
+/// Runs the command that the arguments of this process name.
+pub fn main() -> ExitCode {
+    match Cli::parse().command {
+        Command::Run(args) => run::run(args),
+        Command::Check(args) => check::check(&args),
+        Command::Demo(args) => demo::demo(args),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[track_caller]
+    fn check(args: &str, expected: Result<&str, i32>) {
+        let parsed = Cli::try_parse_from(args.split(' ')).map(|cli| format!("{:?}", cli.command));
+        let expected = expected.map(str::to_owned);
+        assert_eq!(parsed.map_err(|error| error.exit_code()), expected, "{args}");
+    }
+
+    #[test]
+    fn arguments() {
+        Cli::command().debug_assert();
+        check("warmgate run", Ok("Run(RunArgs { config: None })"));
+        check("warmgate run -c a.yaml", Ok("Run(RunArgs { config: Some(\"a.yaml\") })"));
+        check("warmgate check --config a.yaml", Ok("Check(CheckArgs { config: \"a.yaml\" })"));
+        check("warmgate demo", Ok("Demo(DemoArgs { listen: 127.0.0.1:11435, admin: 127.0.0.1:9435 })"));
+        check("warmgate check", Err(2));
+        check("warmgate demo --listen here", Err(2));
+        check("warmgate serve", Err(2));
+        check("warmgate", Err(2));
+        check("warmgate -V", Err(0));
+        check("warmgate --help", Err(0));
+    }
+}

@@ -1,0 +1,42 @@
+//! Everything that touches the outside: sockets, clocks, files, logs.
+//!
+//! A thin shell. It implements Pingora's traits (`ProxyHttp`, `BackendSelection`, `HealthCheck`,
+//! `ServiceDiscovery`, `BackgroundService`), turns bytes into asks with `wire`, asks `routing` for
+//! decisions and carries them out. Rules live there, not here.
+
+pub mod access_log;
+pub mod address;
+pub mod admin;
+pub mod answer;
+pub mod body;
+pub mod budget;
+pub mod caretaker;
+pub mod catalogue;
+pub mod clock;
+pub mod coding;
+pub mod discovery;
+pub mod exchange;
+pub mod fetch;
+pub mod gateway;
+pub mod headers;
+pub mod health;
+pub mod ingress;
+pub mod intake;
+pub mod lease;
+pub mod local;
+pub mod metrics;
+pub mod node;
+pub mod pick;
+pub mod receipt;
+pub mod refusal;
+pub mod replay;
+pub mod request_id;
+pub mod route;
+pub mod selection;
+pub mod server;
+pub mod shared_fleet;
+pub mod shutdown;
+pub mod target;
+pub mod telemetry;
+#[cfg(test)]
+mod testbed;

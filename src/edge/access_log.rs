@@ -1,0 +1,49 @@
+//! One line for each request that went to the fleet. It never holds a prompt, a key or an address.
+
+use serde_json::json;
+
+use super::receipt::Receipt;
+use crate::config::AccessLog;
+use crate::routing::fleet::UpstreamId;
+
+/// The log target of access lines, for whoever formats or filters them.
+pub const TARGET: &str = "access";
+
+pub fn write(form: AccessLog, receipt: &Receipt, name: &dyn Fn(UpstreamId) -> String) {
+    let last = receipt.attempts.last();
+    let node = last.map(|attempt| name(attempt.row.upstream)).unwrap_or_default();
+    let score = last.map(|attempt| (attempt.row.score * 10.0).round() / 10.0);
+    match form {
+        AccessLog::Off => {}
+        AccessLog::Json => {
+            let line = json!({
+                "time_ms": receipt.wall_ms,
+                "request_id": receipt.request_id,
+                "path": receipt.path,
+                "model": receipt.model,
+                "session": receipt.session,
+                "node": node,
+                "score": score,
+                "affinity": receipt.affinity,
+                "attempts": receipt.attempts.len(),
+                "status": receipt.status,
+                "outcome": receipt.outcome,
+                "first_byte_ms": receipt.first_byte_ms.map(f64::round),
+                "total_ms": receipt.total_ms.round(),
+                "prompt_tokens": receipt.prompt_tokens,
+                "cached_tokens": receipt.cached_tokens,
+                "output_tokens": receipt.output_tokens,
+            });
+            log::info!(target: TARGET, "{line}");
+        }
+        AccessLog::Text => {
+            let first_byte_ms = receipt.first_byte_ms.map_or_else(|| "-".into(), |ms| format!("{ms:.0}"));
+            log::info!(
+                target: TARGET,
+                "{} {} {} {:?} -> {} {} {} attempts={} first_byte_ms={} total_ms={:.0}",
+                receipt.request_id, receipt.status, receipt.path, receipt.model, node, receipt.affinity,
+                receipt.outcome, receipt.attempts.len(), first_byte_ms, receipt.total_ms,
+            );
+        }
+    }
+}

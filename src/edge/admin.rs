@@ -1,0 +1,112 @@
+//! The admin port: metrics, what the fleet looks like, and why requests went where they went.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use http::{Method, Response, StatusCode};
+use pingora_core::apps::http_app::ServeHttp;
+use pingora_core::protocols::http::ServerSession;
+use serde_json::{Value, json};
+
+use super::ingress::Ingress;
+use super::node::Node;
+use crate::routing::fleet::Fleet;
+
+pub struct Admin {
+    pub ingress: Arc<Ingress>,
+}
+
+/// Receipts listed when no `limit` is given.
+const RECEIPTS_LISTED: usize = 50;
+
+const INDEX: &str = "warmgate admin\n\n\
+    GET /metrics                 Prometheus\n\
+    GET /fleet/status            nodes, models, slots, load\n\
+    GET /fleet/receipts?limit=N  why the latest requests went where they went\n\
+    GET /fleet/receipts/{id}     one of them, by X-Request-Id\n";
+
+#[async_trait]
+impl ServeHttp for Admin {
+    async fn response(&self, session: &mut ServerSession) -> Response<Vec<u8>> {
+        let head = session.req_header();
+        if head.method != Method::GET && head.method != Method::HEAD {
+            return text(405, "text/plain", b"this port takes GET\n".to_vec());
+        }
+        let path = head.uri.path();
+        match path {
+            "/" => text(200, "text/plain", INDEX.into()),
+            "/metrics" => text(200, "text/plain; version=0.0.4", self.ingress.metrics.text()),
+            "/fleet/status" => json_text(200, &self.status()),
+            "/fleet/receipts" => json_text(200, &self.receipts(head.uri.query().unwrap_or_default())),
+            _ => match path.strip_prefix("/fleet/receipts/").and_then(|id| self.ingress.receipts.find(id)) {
+                Some(receipt) => json_text(200, &receipt.to_json(&|id| self.ingress.node_name(id))),
+                None => json_text(404, &json!({"error": "nothing here; GET / lists what there is"})),
+            },
+        }
+    }
+}
+
+impl Admin {
+    fn status(&self) -> Value {
+        let ingress = &self.ingress;
+        let nodes = |fleet: &mut Fleet| ingress.nodes.iter().map(|node| node_json(fleet, node)).collect::<Vec<_>>();
+        let (nodes, leases) = ingress.fleet.with(|fleet, _| (nodes(fleet), fleet.live_leases()));
+        json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "simulated": ingress.simulated,
+            "ready": ingress.readiness().is_ok(),
+            "in_flight": leases,
+            "nodes": nodes,
+        })
+    }
+
+    fn receipts(&self, query: &str) -> Value {
+        let limit = query.split('&').find_map(|pair| pair.strip_prefix("limit=")?.parse().ok());
+        let latest = self.ingress.receipts.latest(limit.unwrap_or(RECEIPTS_LISTED));
+        latest.iter().map(|receipt| receipt.to_json(&|id| self.ingress.node_name(id))).collect()
+    }
+}
+
+fn node_json(fleet: &Fleet, node: &Node) -> Value {
+    let Some(upstream) = fleet.upstream(node.id) else { return Value::Null };
+    let models = fleet.holdings_of(node.id).map(|holding| {
+        let slots = upstream.slots(holding);
+        json!({
+            "name": holding.name,
+            "resident": holding.resident,
+            "running": holding.running,
+            "slots": slots.count,
+            "slots_source": slots.source.name(),
+            "context_tokens": holding.context_tokens,
+            "prefill_tokens_per_s": holding.speed.prefill_s_per_token().filter(|s| *s > 0.0).map(|s| (1.0 / s).round()),
+            "decode_tokens_per_s": holding.speed.decode_tokens_per_s().map(f64::round),
+        })
+    });
+    json!({
+        "name": node.name,
+        "engine": node.engine.get().map(|engine| engine.name),
+        "healthy": upstream.healthy,
+        "draining": upstream.spec.drain,
+        "problem": Some(node.problem.load().to_string()).filter(|problem| !problem.is_empty()),
+        "in_flight": upstream.in_flight,
+        "models": models.collect::<Vec<_>>(),
+    })
+}
+
+fn json_text(status: u16, value: &Value) -> Response<Vec<u8>> {
+    let mut body = serde_json::to_vec_pretty(value).unwrap_or_default();
+    body.push(b'\n');
+    text(status, "application/json", body)
+}
+
+fn text(status: u16, content_type: &str, body: Vec<u8>) -> Response<Vec<u8>> {
+    let mut response = Response::new(body);
+    *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let length = response.body().len();
+    let headers = response.headers_mut();
+    if let Ok(value) = content_type.parse() {
+        headers.insert(http::header::CONTENT_TYPE, value);
+    }
+    headers.insert(http::header::CONTENT_LENGTH, length.into());
+    response
+}

@@ -1,0 +1,49 @@
+//! Answers that Warmgate writes itself: lists, statuses and refusals.
+
+use bytes::Bytes;
+use pingora::http::ResponseHeader;
+use pingora_core::Result;
+use pingora_proxy::Session;
+
+use super::refusal::Refusal;
+use crate::routing::ask::Dialect;
+use crate::wire;
+
+/// Writes a whole answer. To a HEAD request only its head.
+pub async fn write(session: &mut Session, status: u16, content_type: &str, body: Vec<u8>) -> Result<()> {
+    let mut header = ResponseHeader::build(status, Some(4))?;
+    header.insert_header("content-type", content_type)?;
+    send(session, header, body).await
+}
+
+pub async fn json(session: &mut Session, status: u16, value: &serde_json::Value) -> Result<()> {
+    write(session, status, "application/json", value.to_string().into_bytes()).await
+}
+
+/// Writes a refusal in the client's dialect.
+pub async fn refuse(session: &mut Session, dialect: Dialect, refusal: &Refusal, request_id: &str) -> Result<()> {
+    let status = refusal.status();
+    let mut header = ResponseHeader::build(status, Some(8))?;
+    header.insert_header("content-type", "application/json")?;
+    header.insert_header("x-request-id", request_id)?;
+    if let Refusal::WrongMethod { allow } = refusal {
+        header.insert_header("allow", *allow)?;
+    }
+    if let Some(seconds) = refusal.retry_after_s() {
+        header.insert_header("retry-after", seconds)?;
+    }
+    if let Some(should_retry) = refusal.should_retry() {
+        header.insert_header("x-should-retry", if should_retry { "true" } else { "false" })?;
+    }
+    send(session, header, wire::error::body(dialect, status, &refusal.message())).await
+}
+
+async fn send(session: &mut Session, mut header: ResponseHeader, body: Vec<u8>) -> Result<()> {
+    header.insert_header("content-length", body.len())?;
+    let bodiless = session.req_header().method == http::Method::HEAD;
+    session.write_response_header(Box::new(header), bodiless).await?;
+    if !bodiless {
+        session.write_response_body(Some(Bytes::from(body)), true).await?;
+    }
+    Ok(())
+}

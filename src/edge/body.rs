@@ -1,0 +1,206 @@
+//! The whole request body, read before a node is chosen.
+//!
+//! Bounded in four ways: its size on the wire and decoded, the time it may take as a whole, and the
+//! memory of all bodies together. What the headers already decide (a length over the limit, an
+//! unknown coding, no memory) is refused before a byte is read and before a `100 Continue` is sent.
+//! What comes out is plain; the bytes of an uncoded body are the client's, untouched.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::Version;
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, EXPECT};
+use pingora_core::{Error, ErrorType};
+use pingora_proxy::Session;
+use thiserror::Error as ThisError;
+use tokio::time::timeout;
+
+use super::budget::{Budget, Buffer, Spent};
+use super::coding::{self, Coding, CodingError, Decoder};
+
+/// Booked and allocated on the word of a `Content-Length` alone. More is taken only as it arrives,
+/// so a lying header costs this much and no more.
+const FIRST_BYTES: usize = 64 * 1024;
+
+/// Booked for a body whose length is not told.
+const FIRST_BYTES_UNKNOWN: usize = 8 * 1024;
+
+/// Pingora's errors for chunks that are none; it keeps the constants to itself.
+const BAD_FRAMING: [ErrorType; 2] = [ErrorType::new("InvalidChunk"), ErrorType::new("InvalidTrailerEnd")];
+
+/// What a body may take.
+#[derive(Clone, Debug)]
+pub struct BodyLimits {
+    /// Size of one body, on the wire and decoded.
+    pub body_bytes: usize,
+    /// From the first look to the last byte.
+    pub read_deadline: Duration,
+    pub memory: Budget,
+    /// How long one growth may wait for memory.
+    pub memory_wait: Duration,
+}
+
+/// A body as the engines will see it.
+#[derive(Clone, Debug)]
+pub struct Body {
+    pub bytes: Bytes,
+    /// The request came with a `Content-Encoding`, which is no longer true and must not be sent on.
+    pub was_coded: bool,
+}
+
+#[derive(Debug, ThisError)]
+pub enum BodyError {
+    /// 413.
+    #[error("the request body is larger than {limit_bytes} bytes")]
+    TooLarge { limit_bytes: usize },
+    /// 408.
+    #[error("the request body did not arrive in time")]
+    TooSlow,
+    /// 503.
+    #[error("too many request bodies are in memory")]
+    NoMemory,
+    /// 415.
+    #[error("content coding {0:?} is not supported; send {accepted} or none", accepted = coding::ACCEPTED)]
+    UnknownCoding(String),
+    /// 400.
+    #[error("the request body cannot be decoded: {0}")]
+    BadCoding(String),
+    /// 400: the chunks are not chunks.
+    #[error("the request body is not framed as HTTP has it")]
+    BadFraming(Box<Error>),
+    /// Nobody is there to be answered.
+    #[error("the client left while sending its request")]
+    ClientGone(Box<Error>),
+}
+
+/// Reads the body to its end.
+pub async fn read(session: &mut Session, limits: &BodyLimits) -> Result<Body, BodyError> {
+    let headers = &session.req_header().headers;
+    let was_coded = headers.contains_key(CONTENT_ENCODING);
+    let codings = coding::of_headers(headers)?;
+    let declared = declared_bytes(session);
+    if declared.is_some_and(|bytes| bytes > limits.body_bytes) {
+        return Err(BodyError::TooLarge { limit_bytes: limits.body_bytes });
+    }
+    if session.is_body_empty() {
+        return Ok(Body { bytes: Bytes::new(), was_coded });
+    }
+
+    let mut buffer = limits.memory.buffer(limits.memory_wait);
+    let first_bytes = declared.unwrap_or(FIRST_BYTES_UNKNOWN).min(FIRST_BYTES);
+    buffer.reserve_total(first_bytes.min(limits.body_bytes)).await?;
+    if expects_continue(session) {
+        send_continue(session).await?;
+    }
+    let reading = fill(session, &mut buffer, declared, limits.body_bytes);
+    timeout(limits.read_deadline, reading).await.map_err(|_| BodyError::TooSlow)??;
+    let bytes = buffer.freeze();
+    if codings.is_empty() {
+        return Ok(Body { bytes, was_coded });
+    }
+    let bytes = decode(bytes, codings, limits.clone()).await?;
+    Ok(Body { bytes, was_coded })
+}
+
+/// Reads on and throws away what comes, after an early answer such as a 413: closing an HTTP/1.1
+/// connection with unread bytes resets it, and the client may never see the answer. True if the
+/// body ended, so that the connection is clean.
+pub async fn discard(session: &mut Session, bytes_max: usize, time_max: Duration) -> bool {
+    if expects_continue(session) && session.body_bytes_read() == 0 {
+        // It still waits for a 100 that never came; having the answer, it will not send the body.
+        return false;
+    }
+    let discarding = async {
+        let mut left_bytes = bytes_max;
+        loop {
+            match session.read_request_body().await {
+                Ok(None) => return true,
+                Ok(Some(piece)) if piece.len() <= left_bytes => left_bytes -= piece.len(),
+                Ok(Some(_)) | Err(_) => return false,
+            }
+        }
+    };
+    timeout(time_max, discarding).await.unwrap_or(false)
+}
+
+fn declared_bytes(session: &Session) -> Option<usize> {
+    let value = session.req_header().headers.get(CONTENT_LENGTH)?.to_str().ok()?;
+    value.trim().parse().ok()
+}
+
+/// Whether the client waits for a `100 Continue`. HTTP/1.0 knows none, and over HTTP/2 Pingora
+/// drops it, where flow control does the same.
+fn expects_continue(session: &Session) -> bool {
+    let request = session.req_header();
+    let expects = request.headers.get(EXPECT);
+    session.as_downstream().as_http1().is_some()
+        && request.version == Version::HTTP_11
+        && expects.is_some_and(|v| v.as_bytes().eq_ignore_ascii_case(b"100-continue"))
+}
+
+async fn send_continue(session: &mut Session) -> Result<(), BodyError> {
+    // Pingora takes any answer written before the end of the body, even this one, as a reason to
+    // close the connection afterwards, unless told otherwise.
+    session.set_close_on_response_before_downstream_finish(false);
+    let sent = session.as_downstream_mut().write_continue_response().await;
+    session.set_close_on_response_before_downstream_finish(true);
+    sent.map_err(|e| BodyError::ClientGone(e.into_down()))
+}
+
+async fn fill(
+    session: &mut Session,
+    buffer: &mut Buffer,
+    declared: Option<usize>,
+    limit_bytes: usize,
+) -> Result<(), BodyError> {
+    let expected_bytes = declared.unwrap_or(limit_bytes);
+    while let Some(piece) = session.read_request_body().await.map_err(owner_of)? {
+        if piece.len() > limit_bytes - buffer.len() {
+            return Err(BodyError::TooLarge { limit_bytes });
+        }
+        buffer.push(&piece, expected_bytes).await?;
+    }
+    Ok(())
+}
+
+fn owner_of(error: Box<Error>) -> BodyError {
+    let error = error.into_down();
+    match error.etype() {
+        ErrorType::ReadTimedout => BodyError::TooSlow,
+        framing if BAD_FRAMING.contains(framing) => BodyError::BadFraming(error),
+        _ => BodyError::ClientGone(error),
+    }
+}
+
+/// Decodes on a thread that may block: a small body can take a good second to unfold to the limit.
+async fn decode(body: Bytes, codings: Vec<Coding>, limits: BodyLimits) -> Result<Bytes, BodyError> {
+    let runtime = tokio::runtime::Handle::current();
+    let work = tokio::task::spawn_blocking(move || {
+        let mut buffer = limits.memory.buffer(limits.memory_wait);
+        let mut decoder = Decoder::new(body, &codings, limits.body_bytes)?;
+        while let Some(piece) = decoder.next_piece()? {
+            runtime.block_on(buffer.push(piece, limits.body_bytes))?;
+        }
+        Ok(buffer.freeze())
+    });
+    work.await.unwrap_or_else(|died| Err(BodyError::BadCoding(died.to_string())))
+}
+
+impl From<Spent> for BodyError {
+    fn from(_: Spent) -> BodyError {
+        BodyError::NoMemory
+    }
+}
+
+impl From<CodingError> for BodyError {
+    fn from(error: CodingError) -> BodyError {
+        match error {
+            CodingError::Unknown(name) => BodyError::UnknownCoding(name),
+            CodingError::Bad(why) => BodyError::BadCoding(why),
+            CodingError::TooLarge { limit_bytes } => BodyError::TooLarge { limit_bytes },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,192 @@
+//! The memory that request bodies may use, all requests together.
+//!
+//! What counts is what is allocated: the capacity of the buffers bodies are read and decoded into,
+//! never what a header promises. Memory is booked before it is allocated and given back when the
+//! last clone or slice of the finished `Bytes` is dropped, so no caller can forget to. Whoever finds
+//! the budget spent waits, but not for ever. Refuses nothing by itself to a body that fits.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// One permit: fine enough that small bodies are not overcharged, coarse enough that a permit count
+/// fits tokio's `u32` up to 4 TiB.
+const GRAIN_BYTES: usize = 1024;
+
+/// The budget could not be had within the allowed wait.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Spent;
+
+/// A number of bytes that many bodies share. Clones are the same budget.
+#[derive(Clone, Debug)]
+pub struct Budget {
+    permits: Arc<Semaphore>,
+}
+
+impl Budget {
+    pub fn new(bytes: usize) -> Budget {
+        let grains = (bytes / GRAIN_BYTES).min(Semaphore::MAX_PERMITS);
+        Budget { permits: Arc::new(Semaphore::new(grains)) }
+    }
+
+    /// Bytes that nobody holds now.
+    pub fn free_bytes(&self) -> usize {
+        self.permits.available_permits() * GRAIN_BYTES
+    }
+
+    /// A buffer without memory yet; each growth waits at most `wait` for the budget.
+    pub fn buffer(&self, wait: Duration) -> Buffer {
+        Buffer { bytes: Vec::new(), booked: None, budget: self.clone(), wait }
+    }
+
+    /// Books bytes that exist already, such as a body rewritten in place of another.
+    pub fn adopt(&self, bytes: Vec<u8>) -> Result<Bytes, Spent> {
+        let permits = Arc::clone(&self.permits);
+        let booked = permits.try_acquire_many_owned(grains(bytes.capacity())?).map_err(|_| Spent)?;
+        Ok(Bytes::from_owner(Booked { bytes, _booked: Some(booked) }))
+    }
+
+    async fn book(&self, bytes: usize, wait: Duration) -> Result<OwnedSemaphorePermit, Spent> {
+        let booking = Arc::clone(&self.permits).acquire_many_owned(grains(bytes)?);
+        match tokio::time::timeout(wait, booking).await {
+            Ok(Ok(booked)) => Ok(booked),
+            Ok(Err(_)) | Err(_) => Err(Spent),
+        }
+    }
+}
+
+/// A growing body. Its capacity is booked at every moment.
+pub struct Buffer {
+    bytes: Vec<u8>,
+    booked: Option<OwnedSemaphorePermit>,
+    budget: Budget,
+    wait: Duration,
+}
+
+impl Buffer {
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// Makes room for at least `capacity` bytes in all.
+    pub async fn reserve_total(&mut self, capacity: usize) -> Result<(), Spent> {
+        let more = capacity.saturating_sub(self.bytes.capacity());
+        if more == 0 {
+            return Ok(());
+        }
+        let fresh = self.budget.book(more, self.wait).await?;
+        match &mut self.booked {
+            Some(booked) => booked.merge(fresh),
+            None => self.booked = Some(fresh),
+        }
+        self.bytes.reserve_exact(capacity - self.bytes.len());
+        Ok(())
+    }
+
+    /// Appends a piece. Room grows to twice of what is there, but not past `expected` bytes while
+    /// the piece fits in that: a known length is never overshot.
+    pub async fn push(&mut self, piece: &[u8], expected: usize) -> Result<(), Spent> {
+        let needed = self.bytes.len() + piece.len();
+        if needed > self.bytes.capacity() {
+            let doubled = self.bytes.capacity().saturating_mul(2);
+            self.reserve_total(doubled.min(expected).max(needed)).await?;
+        }
+        self.bytes.extend_from_slice(piece);
+        Ok(())
+    }
+
+    /// The finished body. Room that was not needed is given back.
+    pub fn freeze(mut self) -> Bytes {
+        if self.bytes.capacity() - self.bytes.len() > self.bytes.len() / 4 {
+            self.bytes.shrink_to_fit();
+        }
+        if let (Some(booked), Ok(kept)) = (&mut self.booked, grains(self.bytes.capacity())) {
+            let surplus = booked.num_permits().saturating_sub(kept as usize);
+            drop(booked.split(surplus));
+        }
+        Bytes::from_owner(Booked { bytes: self.bytes, _booked: self.booked })
+    }
+}
+
+/// Bytes and their place in the budget; they end together.
+struct Booked {
+    bytes: Vec<u8>,
+    _booked: Option<OwnedSemaphorePermit>,
+}
+
+impl AsRef<[u8]> for Booked {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+fn grains(bytes: usize) -> Result<u32, Spent> {
+    u32::try_from(bytes.div_ceil(GRAIN_BYTES)).map_err(|_| Spent)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WAIT: Duration = Duration::from_millis(20);
+
+    #[tokio::test]
+    async fn what_is_held_is_what_is_allocated() {
+        let budget = Budget::new(100 * 1024);
+        let mut buffer = budget.buffer(WAIT);
+        buffer.push(&[7; 10 * 1024], usize::MAX).await.unwrap();
+        buffer.push(&[7; 1024], usize::MAX).await.unwrap();
+        assert_eq!(budget.free_bytes(), 80 * 1024, "doubled from 10 to 20 KiB");
+        let body = buffer.freeze();
+        assert_eq!(body.len(), 11 * 1024);
+        assert_eq!(budget.free_bytes(), 89 * 1024, "the unused room came back");
+    }
+
+    #[tokio::test]
+    async fn a_known_length_is_not_overshot() {
+        let budget = Budget::new(100 * 1024);
+        let mut buffer = budget.buffer(WAIT);
+        buffer.push(&[7; 10 * 1024], 12 * 1024).await.unwrap();
+        buffer.push(&[7; 2 * 1024], 12 * 1024).await.unwrap();
+        assert_eq!(budget.free_bytes(), 88 * 1024);
+    }
+
+    #[tokio::test]
+    async fn the_last_slice_gives_the_memory_back() {
+        let budget = Budget::new(8 * 1024);
+        let body = budget.adopt(vec![1; 4096]).unwrap();
+        let slice = body.slice(10..20);
+        drop(body);
+        assert_eq!(budget.free_bytes(), 4096);
+        drop(slice);
+        assert_eq!(budget.free_bytes(), 8 * 1024);
+    }
+
+    #[tokio::test]
+    async fn a_spent_budget_is_waited_for_but_not_for_ever() {
+        let budget = Budget::new(8 * 1024);
+        let held = budget.adopt(vec![1; 6 * 1024]).unwrap();
+        assert_eq!(budget.buffer(WAIT).reserve_total(4096).await, Err(Spent));
+
+        let mut patient = budget.buffer(Duration::from_secs(5));
+        let release = tokio::spawn(async move {
+            tokio::time::sleep(WAIT).await;
+            drop(held);
+        });
+        assert_eq!(patient.reserve_total(4096).await, Ok(()));
+        release.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn more_than_the_whole_budget_is_refused() {
+        let budget = Budget::new(8 * 1024);
+        assert_eq!(budget.buffer(WAIT).reserve_total(9 * 1024).await, Err(Spent));
+        assert!(budget.adopt(vec![0; 9 * 1024]).is_err());
+    }
+}

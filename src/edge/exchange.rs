@@ -1,0 +1,379 @@
+//! One request on its way through: what is known of it, and what has happened to it so far.
+//!
+//! The hooks of `Gateway` are short and stateless; what they must remember from one to the next is
+//! here. An exchange ends once, in `end`, however it comes about.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::access_log;
+use super::body::Body;
+use super::clock::wall_ms;
+use super::ingress::Ingress;
+use super::lease::Lease;
+use super::node::Node;
+use super::pick::{Picked, pick};
+use super::receipt::{Attempt, Receipt};
+use super::refusal::Refusal;
+use super::replay::Replay;
+use super::request_id;
+use crate::routing::ask::{Ask, Dialect};
+use crate::routing::fleet::{Fleet, Outcome};
+use crate::routing::moment::Moment;
+use crate::routing::name;
+use crate::routing::retry::Cause;
+use crate::routing::select::{Decision, Exclusion, Query, Row, decide, dialects_of};
+use crate::routing::session;
+use crate::wire::observe::{Observed, Observer, Place};
+
+pub struct Exchange {
+    pub ingress: Arc<Ingress>,
+    pub request_id: String,
+    pub dialect: Dialect,
+    pub refusal: Option<Refusal>,
+    pub replay: Option<Replay>,
+    pub body: Option<Body>,
+    observer: Option<Observer>,
+    /// The answer ends with the upstream's connection, so that a cut looks like an end.
+    pub end_is_unsure: bool,
+    cut_at: Option<Place>,
+    /// The node to ask once more, since its pooled connection had gone stale.
+    pub again: Option<Arc<Node>>,
+    pub stale_connections: usize,
+    started: Moment,
+    /// From the end of the intake to the first choice of a node.
+    waited_ms: f64,
+    query: Option<Query>,
+    current: Option<Current>,
+    receipt: Receipt,
+    ended: bool,
+    /// Counts this request as under way while it lives.
+    _active: Active,
+}
+
+/// An answer that ended before its end.
+pub struct Cut;
+
+/// The running attempt.
+struct Current {
+    node: Arc<Node>,
+    lease: Lease,
+    success: bool,
+}
+
+struct Active(Arc<AtomicUsize>);
+
+impl Active {
+    fn new(count: &Arc<AtomicUsize>) -> Active {
+        count.fetch_add(1, Ordering::Relaxed);
+        Active(count.clone())
+    }
+}
+
+impl Drop for Active {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Names offered to a client whose model nobody has.
+const NEAREST_SHOWN: usize = 3;
+
+impl Exchange {
+    pub fn new(ingress: Arc<Ingress>) -> Exchange {
+        Exchange {
+            request_id: String::new(),
+            dialect: Dialect::Ollama,
+            refusal: None,
+            replay: None,
+            body: None,
+            observer: None,
+            end_is_unsure: false,
+            cut_at: None,
+            again: None,
+            stale_connections: 0,
+            started: ingress.fleet.now(),
+            waited_ms: 0.0,
+            query: None,
+            current: None,
+            receipt: Receipt { wall_ms: wall_ms(), affinity: "none", ..Receipt::default() },
+            ended: false,
+            _active: Active::new(&ingress.active),
+            ingress,
+        }
+    }
+
+    pub fn begin(&mut self, path: &str, given_id: Option<&str>) {
+        self.request_id = request_id::accept_or_make(given_id);
+        self.dialect = Dialect::of_path(path);
+        self.receipt.path = path.to_string();
+    }
+
+    /// The request is understood.
+    pub fn understood(&mut self, ask: Ask, body: Body) {
+        let key = session::conversation(&ask).filter(|_| ask.endpoint.is_conversation());
+        self.receipt.session = key.map(|key| format!("{key:016x}"));
+        self.receipt.model = ask.model.clone();
+        self.receipt.stream = ask.stream;
+        self.receipt.prompt_tokens_estimated = ask.prompt_tokens;
+        self.receipt.intake_ms = self.elapsed_ms();
+        let request = request_id::hash(&self.request_id);
+        self.query = Some(Query { ask, tried: Vec::new(), request });
+        self.body = Some(body);
+    }
+
+    /// Chooses and books the node for the next attempt.
+    pub fn choose(&mut self) -> Result<Arc<Node>, Refusal> {
+        let query = self.query.as_ref().ok_or(Refusal::Internal)?;
+        match pick(&self.ingress.balancer, &self.ingress.fleet, query) {
+            Ok(Picked { lease, row, decision }) => {
+                let node = self.ingress.node(row.upstream).cloned().ok_or(Refusal::Internal)?;
+                if self.receipt.attempts.is_empty() {
+                    self.waited_ms = self.elapsed_ms() - self.receipt.intake_ms;
+                }
+                self.receipt.affinity = affinity(&query.ask, &decision, &row);
+                self.receipt.attempts.push(Attempt::new(row, decision));
+                self.current = Some(Current { node: node.clone(), lease, success: false });
+                Ok(node)
+            }
+            Err(decision) => Err(self.no_candidate(&decision)),
+        }
+    }
+
+    /// Whether a request that failed at the current node may be sent to another.
+    pub fn may_move(&self, cause: Cause) -> bool {
+        let attempts_left = self.receipt.attempts.len() < self.ingress.plan.resilience.attempts as usize;
+        cause.may_move() && attempts_left && self.has_another()
+    }
+
+    /// The current attempt failed before its first byte.
+    pub fn attempt_failed(&mut self, cause: Cause) {
+        let Some(current) = self.current.take() else { return };
+        log::info!("{}: {} at {}", self.request_id, cause.name(), current.node.name);
+        self.ingress.metrics.attempts.with_label_values(&[&current.node.name, cause.name()]).inc();
+        if let Some(attempt) = self.receipt.attempts.last_mut() {
+            attempt.failure = Some(cause.name());
+        }
+        if let Some(query) = &mut self.query {
+            query.tried.push(current.node.id);
+        }
+        match cause {
+            Cause::ConnectFailed if current.node.saw_up(false) => {
+                self.ingress.fleet.with(|fleet, _| fleet.learn_health(current.node.id, false));
+            }
+            Cause::ModelGone => {
+                self.ingress.fleet.with(|fleet, _| fleet.learn_gone(current.node.id, &self.receipt.model));
+            }
+            _ => {}
+        }
+        // It may have begun to answer without a byte having reached the client.
+        (self.observer, self.cut_at, self.receipt.first_byte_ms) = (None, None, None);
+        self.refusal = Some(Refusal::AttemptsFailed { last: cause, attempts: self.receipt.attempts.len() });
+        current.lease.end(if cause.is_failure() { Outcome::Failed } else { Outcome::Void });
+    }
+
+    /// The current node's answer has begun.
+    pub fn answering(&mut self, status: u16, content_type: &str) {
+        self.receipt.status = status;
+        self.refusal = None;
+        let success = (200..300).contains(&status);
+        if let (Some(current), Some(query)) = (&mut self.current, &self.query) {
+            current.success = success;
+            self.observer = success.then(|| Observer::new(query.ask.endpoint, content_type));
+        }
+    }
+
+    /// Bytes of the answer, as they go by.
+    pub fn pass(&mut self, chunk: &[u8]) {
+        if chunk.is_empty() {
+            return;
+        }
+        if self.receipt.first_byte_ms.is_none() {
+            self.first_byte();
+        }
+        if let Some(observer) = &mut self.observer {
+            observer.feed(chunk);
+        }
+    }
+
+    /// The answer came to its end as far as HTTP can tell; an error if it was cut after all.
+    pub fn complete(&mut self) -> Result<(), Cut> {
+        let Some(observer) = self.observer.take() else {
+            self.completed(Observed::default());
+            return Ok(());
+        };
+        let place = observer.place();
+        let observed = observer.finish();
+        if self.end_is_unsure && !observed.complete && !observed.error {
+            self.cut_at = Some(place);
+            return Err(Cut);
+        }
+        self.completed(observed);
+        Ok(())
+    }
+
+    fn completed(&mut self, observed: Observed) {
+        self.receipt.prompt_tokens = observed.prompt_tokens;
+        self.receipt.cached_tokens = observed.cached_tokens;
+        self.receipt.output_tokens = observed.output_tokens;
+        if let (Some(context), Some(current), Some(query)) = (observed.context, &self.current, &self.query) {
+            let (ask, upstream) = (&query.ask, current.node.id);
+            self.ingress.fleet.with(|fleet, now| fleet.sessions.pin_context(ask, context, upstream, now));
+        }
+        match self.receipt.status {
+            _ if observed.error => self.end("stream_error", Outcome::Failed),
+            200..300 => self.end("ok", Outcome::Done { output_tokens: observed.output_tokens }),
+            500.. => self.end("backend_error", Outcome::Failed),
+            _ => self.end("client_error", Outcome::Void),
+        }
+    }
+
+    /// The answer was cut after it had begun.
+    pub fn cut(&mut self) {
+        self.end("cut", Outcome::Failed);
+    }
+
+    pub fn client_gone(&mut self) {
+        self.receipt.status = 499;
+        self.end("client_gone", Outcome::Void);
+    }
+
+    pub fn refused(&mut self, refusal: &Refusal) {
+        self.receipt.status = refusal.status();
+        self.end(if refusal.status() < 500 { "client_error" } else { "refused" }, Outcome::Void);
+    }
+
+    /// The request is over, however that came about.
+    pub fn finish(&mut self) {
+        if self.query.is_some() {
+            self.end("cut", Outcome::Void);
+        }
+    }
+
+    /// Where the answer is, between its frames or within one.
+    pub fn place(&self) -> Place {
+        self.observer.as_ref().map(Observer::place).or(self.cut_at).unwrap_or(Place::Between)
+    }
+
+    pub fn node(&self) -> Option<&Arc<Node>> {
+        self.current.as_ref().map(|current| &current.node)
+    }
+
+    /// What the answer's headers tell of how it came about.
+    pub fn routing_headers(&self) -> Vec<(&'static str, String)> {
+        let Some(attempt) = self.receipt.attempts.last().filter(|_| self.ingress.plan.routing_headers) else {
+            return Vec::new();
+        };
+        vec![
+            ("x-fleet-node", self.ingress.node_name(attempt.row.upstream)),
+            ("x-fleet-score", format!("{:.1}", attempt.row.score)),
+            ("x-fleet-affinity", self.receipt.affinity.to_string()),
+            ("x-fleet-model", self.receipt.model.clone()),
+            ("x-fleet-attempts", self.receipt.attempts.len().to_string()),
+            ("x-fleet-queue-ms", format!("{:.0}", self.waited_ms)),
+        ]
+    }
+
+    fn first_byte(&mut self) {
+        self.receipt.first_byte_ms = Some(self.elapsed_ms());
+        if let (Some(current), Some(query)) = (&self.current, &self.query)
+            && current.success
+        {
+            current.lease.first_byte(&query.ask);
+            let metrics = &self.ingress.metrics;
+            metrics.attempts.with_label_values(&[&current.node.name, "answered"]).inc();
+            let seconds = self.elapsed_ms() / 1000.0;
+            metrics.first_byte_seconds.with_label_values(&[&current.node.name]).observe(seconds);
+        }
+    }
+
+    /// Ends the attempt and writes down what became of the request; only the first end counts. It
+    /// comes before the last byte is sent, so that whoever has the answer finds the receipt.
+    fn end(&mut self, label: &'static str, outcome: Outcome) {
+        if let Some(current) = self.current.take() {
+            current.lease.end(outcome);
+        }
+        if std::mem::replace(&mut self.ended, true) {
+            return;
+        }
+        self.receipt.outcome = label;
+        self.receipt.request_id = self.request_id.clone();
+        self.receipt.total_ms = self.elapsed_ms();
+        let metrics = &self.ingress.metrics;
+        metrics.requests.with_label_values(&[self.dialect.name(), label]).inc();
+        metrics.affinity.with_label_values(&[self.receipt.affinity]).inc();
+        self.count_tokens();
+        let receipt = std::mem::take(&mut self.receipt);
+        access_log::write(self.ingress.plan.log.access, &receipt, &|id| self.ingress.node_name(id));
+        self.ingress.receipts.add(receipt);
+    }
+
+    fn has_another(&self) -> bool {
+        let (Some(query), Some(current)) = (&self.query, &self.current) else { return false };
+        let mut query = query.clone();
+        query.tried.push(current.node.id);
+        self.ingress.fleet.with(|fleet, now| !decide(fleet, &query, now).rows.is_empty())
+    }
+
+    fn no_candidate(&self, decision: &Decision) -> Refusal {
+        if let (Some(cause), attempts @ 1..) = (self.last_cause(), self.receipt.attempts.len()) {
+            return Refusal::AttemptsFailed { last: cause, attempts };
+        }
+        let model = self.receipt.model.clone();
+        let reasons: Vec<Exclusion> = decision.excluded.iter().map(|(_, reason)| *reason).collect();
+        let down = |reason: &Exclusion| matches!(reason, Exclusion::Unhealthy | Exclusion::Draining);
+        match () {
+            _ if reasons.is_empty() && decision.rows.is_empty() => self.unknown_model(model),
+            _ if reasons.iter().any(down) || !decision.rows.is_empty() => {
+                Refusal::AllDown { model, retry_after_s: self.ingress.plan.health.interval.0.as_secs() }
+            }
+            _ if reasons.iter().all(|reason| *reason == Exclusion::WrongDialect) => {
+                let dialects = self.ingress.fleet.with(|fleet, _| dialects_of(fleet, &model));
+                Refusal::WrongDialect { model, dialects }
+            }
+            _ => Refusal::CannotFit { model },
+        }
+    }
+
+    fn unknown_model(&self, model: String) -> Refusal {
+        let nearest = |fleet: &Fleet| {
+            name::nearest(&model, fleet.model_names(), NEAREST_SHOWN).into_iter().map(String::from).collect()
+        };
+        let nearest = self.ingress.fleet.with(|fleet, _| nearest(fleet));
+        Refusal::UnknownModel { model, nearest }
+    }
+
+    fn last_cause(&self) -> Option<Cause> {
+        match self.refusal {
+            Some(Refusal::AttemptsFailed { last, .. }) => Some(last),
+            _ => None,
+        }
+    }
+
+    fn count_tokens(&self) {
+        let Some(attempt) = self.receipt.attempts.last() else { return };
+        let node = self.ingress.node_name(attempt.row.upstream);
+        let cached = self.receipt.cached_tokens.unwrap_or(0);
+        if let Some(prompt) = self.receipt.prompt_tokens {
+            let counts = [("cached", cached), ("uncached", prompt.saturating_sub(cached))];
+            for (kind, tokens) in counts {
+                self.ingress.metrics.prompt_tokens.with_label_values(&[&node, kind]).inc_by(u64::from(tokens));
+            }
+        }
+    }
+
+    fn elapsed_ms(&self) -> f64 {
+        self.ingress.fleet.now().since(self.started).as_secs_f64() * 1000.0
+    }
+}
+
+/// What became of the conversation's warmth.
+fn affinity(ask: &Ask, decision: &Decision, chosen: &Row) -> &'static str {
+    match decision.pin {
+        _ if !ask.endpoint.is_conversation() => "none",
+        Some(pin) if pin == chosen.upstream => "session",
+        Some(_) => "moved",
+        None if chosen.covered_tokens > 0 => "prefix",
+        None => "new",
+    }
+}

@@ -1,0 +1,176 @@
+//! Small questions to an upstream: probes and telemetry.
+//!
+//! On connections of their own, so that no request ever waits behind a probe and no probe reuses a
+//! request's connection. Every answer is bounded in size and in time as a whole. Whatever the
+//! status, an answer is an answer; only silence, breakage and excess are errors. Follows no redirects.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::header::{ACCEPT, AUTHORIZATION, HOST, USER_AGENT};
+use http::{Method, StatusCode};
+use pingora::http::RequestHeader;
+use pingora_core::connectors::ConnectorOptions;
+use pingora_core::connectors::http::Connector;
+use pingora_core::protocols::http::client::HttpSession;
+use pingora_core::upstreams::peer::HttpPeer;
+use thiserror::Error;
+use tokio::time::{Instant, timeout_at};
+
+use super::target::Target;
+
+/// The largest answer that is read. A catalogue of some ten thousand models fits.
+pub const ANSWER_BYTES_MAX: usize = 8 << 20;
+
+/// Idle connections kept in all. Probes and polls of one upstream rarely overlap: about two each.
+const IDLE_CONNECTIONS_MAX: usize = 512;
+
+/// How long a connection may idle. Longer than the usual intervals, shorter than most servers keep
+/// it, Ollama's and uvicorn's excepted; theirs are noticed as they close.
+const IDLE_MAX: Duration = Duration::from_secs(30);
+
+/// A kept connection may close just as it is used again. That is no fault of the upstream's, so as
+/// many are tried as could be stale at once, then a new one.
+const STALE_MAX: usize = 2;
+
+/// Addresses of one name that are tried.
+const ADDRESSES_MAX: usize = 4;
+
+const AGENT: &str = concat!("warmgate/", env!("CARGO_PKG_VERSION"));
+
+/// An answer, whatever its status.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fetched {
+    pub status: StatusCode,
+    pub body: Bytes,
+}
+
+#[derive(Debug, Error)]
+pub enum FetchError {
+    #[error("the name does not resolve: {0}")]
+    Resolve(#[from] io::Error),
+    #[error("no connection: {0}")]
+    Connect(Box<pingora_core::Error>),
+    #[error("no complete answer: {0}")]
+    Broken(Box<pingora_core::Error>),
+    #[error("the answer is larger than {ANSWER_BYTES_MAX} bytes")]
+    TooLarge,
+    #[error("no answer within {0:?}")]
+    TimedOut(Duration),
+}
+
+/// Asks upstreams. One for the process; it keeps connections.
+pub struct Fetcher {
+    connector: Connector,
+}
+
+impl Fetcher {
+    pub fn new() -> Fetcher {
+        let options = ConnectorOptions::new(IDLE_CONNECTIONS_MAX);
+        Fetcher { connector: Connector::new(Some(options)) }
+    }
+
+    /// Asks for `path`, which the target joins to its base path. `timeout` holds from resolving the
+    /// name to the last byte.
+    pub async fn get(&self, target: &Target, path: &str, timeout: Duration) -> Result<Fetched, FetchError> {
+        let deadline = Instant::now() + timeout;
+        let asking = async {
+            let addresses = target.resolve().await?;
+            self.ask_first_reachable(target, path, &addresses, deadline).await
+        };
+        timeout_at(deadline, asking).await.unwrap_or(Err(FetchError::TimedOut(timeout)))
+    }
+
+    /// Asks the first address that takes a connection; what it answers, counts. An address that
+    /// swallows packets must leave time for the next.
+    async fn ask_first_reachable(
+        &self,
+        target: &Target,
+        path: &str,
+        addresses: &[SocketAddr],
+        deadline: Instant,
+    ) -> Result<Fetched, FetchError> {
+        let addresses = &addresses[..addresses.len().min(ADDRESSES_MAX)];
+        let mut last = FetchError::Resolve(io::ErrorKind::NotFound.into());
+        for (tried, address) in addresses.iter().enumerate() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let mut peer = target.peer(*address);
+            peer.options.connection_timeout = Some(left / (addresses.len() - tried) as u32);
+            match self.ask(&peer, target, path).await {
+                Err(error @ FetchError::Connect(_)) => last = error,
+                answer => return answer,
+            }
+        }
+        Err(last)
+    }
+
+    async fn ask(&self, peer: &HttpPeer, target: &Target, path: &str) -> Result<Fetched, FetchError> {
+        let mut stale = 0;
+        loop {
+            let opened = self.connector.get_http_session(peer).await;
+            let (mut session, reused) = opened.map_err(FetchError::Connect)?;
+            let header = header(target, path).map_err(FetchError::Broken)?;
+            match exchange(&mut session, header).await {
+                Ok(answer) => {
+                    self.connector.release_http_session(session, peer, Some(IDLE_MAX)).await;
+                    return Ok(answer);
+                }
+                Err(FetchError::Broken(_)) if reused && stale < STALE_MAX => stale += 1,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+impl Default for Fetcher {
+    fn default() -> Fetcher {
+        Fetcher::new()
+    }
+}
+
+fn header(target: &Target, path: &str) -> pingora_core::Result<Box<RequestHeader>> {
+    let mut header = RequestHeader::build(Method::GET, target.join(path).as_bytes(), Some(4))?;
+    header.insert_header(HOST, target.authority())?;
+    header.insert_header(USER_AGENT, AGENT)?;
+    header.insert_header(ACCEPT, "*/*")?;
+    if let Some(authorization) = target.authorization() {
+        header.insert_header(AUTHORIZATION, authorization)?;
+    }
+    Ok(Box::new(header))
+}
+
+async fn exchange(session: &mut HttpSession, header: Box<RequestHeader>) -> Result<Fetched, FetchError> {
+    session.write_request_header(header).await.map_err(FetchError::Broken)?;
+    session.finish_request_body().await.map_err(FetchError::Broken)?;
+    let status = final_status(session).await.map_err(FetchError::Broken)?;
+    let mut body = BytesMut::new();
+    while let Some(piece) = session.read_response_body().await.map_err(FetchError::Broken)? {
+        if piece.len() > ANSWER_BYTES_MAX - body.len() {
+            return Err(FetchError::TooLarge);
+        }
+        body.extend_from_slice(&piece);
+    }
+    Ok(Fetched { status, body: body.freeze() })
+}
+
+/// The status of the answer proper, behind any 1xx.
+async fn final_status(session: &mut HttpSession) -> pingora_core::Result<StatusCode> {
+    loop {
+        session.read_response_header().await?;
+        match session.response_header().map(|header| header.status) {
+            Some(status) if status.is_informational() => {}
+            Some(status) => return Ok(status),
+            None => {
+                return pingora_core::Error::e_explain(
+                    pingora_core::ErrorType::InvalidHTTPHeader,
+                    "no response header",
+                );
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

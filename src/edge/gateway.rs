@@ -1,0 +1,269 @@
+//! The proxy: Pingora's hooks, each a few lines.
+//!
+//! A request is read whole, understood, placed, sent, and its answer carried as it comes. Pingora owns
+//! connections, pooling and copying; this file says when and where. State between hooks lives in the
+//! `Exchange`; what a failure means is `routing::retry`'s to say.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use pingora::http::{RequestHeader, ResponseHeader};
+use pingora::modules::http::HttpModules;
+use pingora_core::upstreams::peer::HttpPeer;
+use pingora_core::{Error, ErrorSource, ErrorType, Result};
+use pingora_proxy::{FailToProxy, ProxyHttp, ProxyWarnLogContext, Session};
+
+use super::answer;
+use super::exchange::Exchange;
+use super::headers;
+use super::ingress::Ingress;
+use super::intake;
+use super::node::Node;
+use super::refusal::Refusal;
+use super::replay::{Cut, Patience};
+use crate::routing::retry::Cause;
+use crate::wire;
+
+/// Serves clients over an `Ingress`.
+pub struct Gateway {
+    ingress: Arc<Ingress>,
+}
+
+/// Pooled connections that turn out to be closed are no fault of the node's; so many are forgiven.
+const STALE_CONNECTIONS_MAX: usize = 3;
+
+/// For one write of a piece of the request to an upstream that does not read.
+const UPSTREAM_WRITE_MAX: Duration = Duration::from_secs(60);
+
+/// Idle upstream connections are closed after this. Uvicorn closes its own after five seconds, and a
+/// request sent into a closing connection is lost.
+const UPSTREAM_IDLE_MAX: Duration = Duration::from_secs(4);
+
+impl Gateway {
+    pub fn new(ingress: Arc<Ingress>) -> Gateway {
+        Gateway { ingress }
+    }
+
+    fn peer(&self, node: &Node) -> Result<HttpPeer> {
+        let Some(address) = node.address.load_full() else {
+            return Error::e_explain(ErrorType::ConnectNoRoute, "the node has no address");
+        };
+        let timeouts = &self.ingress.plan.timeouts;
+        let mut peer = node.target.peer(*address);
+        peer.options.connection_timeout = Some(timeouts.connect.0);
+        peer.options.total_connection_timeout = Some(timeouts.connect.0 * 2);
+        peer.options.write_timeout = Some(UPSTREAM_WRITE_MAX);
+        peer.options.idle_timeout = Some(UPSTREAM_IDLE_MAX);
+        Ok(peer)
+    }
+}
+
+#[async_trait]
+impl ProxyHttp for Gateway {
+    type CTX = Exchange;
+
+    fn new_ctx(&self) -> Exchange {
+        Exchange::new(self.ingress.clone())
+    }
+
+    /// None: the default registers a compressor, and streams must never be compressed.
+    fn init_downstream_modules(&self, _: &mut HttpModules) {}
+
+    async fn request_filter(&self, session: &mut Session, exchange: &mut Exchange) -> Result<bool> {
+        session.set_write_timeout(Some(self.ingress.plan.timeouts.client_write.0));
+        intake::take(session, exchange).await
+    }
+
+    async fn upstream_peer(&self, _: &mut Session, exchange: &mut Exchange) -> Result<Box<HttpPeer>> {
+        let node = match exchange.again.take() {
+            Some(node) => node,
+            None => exchange.choose().map_err(|refusal| refuse(exchange, refusal))?,
+        };
+        if let (Some(replay), Some(body)) = (&exchange.replay, &exchange.body) {
+            let timeouts = &self.ingress.plan.timeouts;
+            let patience = Patience { first_byte: Some(timeouts.first_byte.0), idle: Some(timeouts.idle.0) };
+            replay.prepare(body.bytes.clone(), patience);
+        }
+        Ok(Box::new(self.peer(&node)?))
+    }
+
+    async fn upstream_request_filter(
+        &self,
+        _: &mut Session,
+        request: &mut RequestHeader,
+        exchange: &mut Exchange,
+    ) -> Result<()> {
+        if let Some(node) = exchange.node() {
+            headers::address(request, &node.target)?;
+        }
+        request.insert_header("x-request-id", &exchange.request_id)?;
+        match &exchange.replay {
+            Some(replay) => replay.frame(request),
+            None => Ok(()),
+        }
+    }
+
+    async fn upstream_response_filter(
+        &self,
+        session: &mut Session,
+        response: &mut ResponseHeader,
+        exchange: &mut Exchange,
+    ) -> Result<()> {
+        let status = response.status.as_u16();
+        match Cause::of_status(status).filter(|cause| exchange.may_move(*cause)) {
+            Some(cause) => {
+                exchange.attempt_failed(cause);
+                let mut error = Error::explain(ErrorType::HTTPStatus(status), "the node cannot now").into_up();
+                error.set_retry(true);
+                Err(error)
+            }
+            None => {
+                // Here and not later: for the client Pingora gives every answer a framing.
+                exchange.end_is_unsure = headers::end_is_unsure(response, session);
+                Ok(())
+            }
+        }
+    }
+
+    async fn response_filter(
+        &self,
+        _: &mut Session,
+        response: &mut ResponseHeader,
+        exchange: &mut Exchange,
+    ) -> Result<()> {
+        if response.status.is_informational() {
+            return Ok(());
+        }
+        let content_type = headers::content_type(response);
+        exchange.answering(response.status.as_u16(), &content_type);
+        headers::keep_streams_flowing(response, &content_type)?;
+        for (name, value) in exchange.routing_headers() {
+            response.insert_header(name, value)?;
+        }
+        response.insert_header("x-request-id", &exchange.request_id)
+    }
+
+    fn response_body_filter(
+        &self,
+        _: &mut Session,
+        body: &mut Option<Bytes>,
+        end_of_stream: bool,
+        exchange: &mut Exchange,
+    ) -> Result<Option<Duration>> {
+        if let Some(chunk) = body {
+            exchange.pass(chunk);
+        }
+        if end_of_stream && exchange.complete().is_err() {
+            return Err(Error::explain(ErrorType::ConnectionClosed, "the answer broke off").into_up());
+        }
+        Ok(None)
+    }
+
+    fn fail_to_connect(
+        &self,
+        _: &mut Session,
+        _: &HttpPeer,
+        exchange: &mut Exchange,
+        mut error: Box<Error>,
+    ) -> Box<Error> {
+        let retry = exchange.may_move(Cause::ConnectFailed);
+        exchange.attempt_failed(Cause::ConnectFailed);
+        error.set_retry(retry);
+        error
+    }
+
+    fn error_while_proxy(
+        &self,
+        _: &HttpPeer,
+        session: &mut Session,
+        mut error: Box<Error>,
+        exchange: &mut Exchange,
+        reused: bool,
+    ) -> Box<Error> {
+        let cut = Cut::of(&error);
+        if cut.is_some() {
+            error.as_up();
+        }
+        error.set_retry(false);
+        if error.esource() == &ErrorSource::Downstream || has_begun(session) || exchange.node().is_none() {
+            // Gone, or begun, or given up by `upstream_response_filter`, which has said what it means.
+            error.set_retry(matches!(error.etype(), ErrorType::HTTPStatus(_)) && !has_begun(session));
+            return error;
+        }
+        if reused && cut.is_none() && exchange.stale_connections < STALE_CONNECTIONS_MAX {
+            exchange.stale_connections += 1;
+            exchange.again = exchange.node().cloned();
+            error.set_retry(true);
+            return error;
+        }
+        let cause = if cut == Some(Cut::FirstByteLate) { Cause::FirstByteLate } else { Cause::ConnectionLost };
+        let retry = exchange.may_move(cause);
+        exchange.attempt_failed(cause);
+        error.set_retry(retry);
+        error
+    }
+
+    async fn fail_to_proxy(&self, session: &mut Session, error: &Error, exchange: &mut Exchange) -> FailToProxy {
+        if error.esource() == &ErrorSource::Downstream {
+            exchange.client_gone();
+            return FailToProxy { error_code: 499, can_reuse_downstream: false };
+        }
+        if has_begun(session) {
+            log::info!("{}: cut in its answer: {}", exchange.request_id, error.etype().as_str());
+            exchange.cut();
+            mark_cut(session, exchange).await;
+            return FailToProxy { error_code: 502, can_reuse_downstream: false };
+        }
+        let refusal = exchange.refusal.take().unwrap_or_else(|| {
+            log::error!("{}: {error}", exchange.request_id);
+            Refusal::Internal
+        });
+        exchange.refused(&refusal);
+        let sent = answer::refuse(session, exchange.dialect, &refusal, &exchange.request_id).await;
+        FailToProxy { error_code: refusal.status(), can_reuse_downstream: sent.is_ok() }
+    }
+
+    async fn logging(&self, session: &mut Session, _: Option<&Error>, exchange: &mut Exchange) {
+        if let Some(replay) = exchange.replay.take() {
+            replay.restore(session);
+        }
+        exchange.finish();
+    }
+
+    /// Pingora's own lines name addresses; ours say what it means.
+    fn suppress_error_log(&self, _: &Session, _: &Exchange, _: &Error) -> bool {
+        true
+    }
+
+    fn suppress_proxy_warn_log(&self, _: &Session, _: &Exchange, _: &Error, _: ProxyWarnLogContext) -> bool {
+        true
+    }
+}
+
+/// Whether the client has been sent the head of its answer. A `100 Continue` is none.
+fn has_begun(session: &Session) -> bool {
+    session.response_written().is_some_and(|head| !head.status.is_informational())
+}
+
+fn refuse(exchange: &mut Exchange, refusal: Refusal) -> Box<Error> {
+    exchange.refusal = Some(refusal);
+    Error::explain(ErrorType::Custom("Refused"), "no upstream for this request")
+}
+
+/// Ends a cut stream with a frame that says so; a body that is one message is left broken off.
+async fn mark_cut(session: &mut Session, exchange: &mut Exchange) {
+    let Some(head) = session.response_written() else { return };
+    if head.headers.contains_key(http::header::CONTENT_LENGTH) {
+        return;
+    }
+    let content_type = headers::content_type(head);
+    let frame =
+        wire::error::frame(exchange.dialect, &content_type, exchange.place(), "the node failed while it was answering");
+    if let Some(frame) = frame
+        && let Err(error) = session.write_response_body(Some(Bytes::from(frame)), true).await
+    {
+        log::debug!("{}: could not mark the cut: {}", exchange.request_id, error.etype().as_str());
+    }
+}

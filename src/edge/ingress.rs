@@ -1,0 +1,146 @@
+//! Everything that the services of one Warmgate share, and how it is made from a plan.
+//!
+//! The proxy, the caretaker and the admin port each hold this. It can be mounted in anybody's Pingora
+//! server; see `Gateway`.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+
+use pingora_load_balancing::{Backends, LoadBalancer};
+
+use super::body::BodyLimits;
+use super::budget::Budget;
+use super::discovery::FleetDiscovery;
+use super::fetch::Fetcher;
+use super::health::EngineCheck;
+use super::metrics::Metrics;
+use super::node::Node;
+use super::receipt::Receipts;
+use super::selection::FleetSelection;
+use super::shared_fleet::SharedFleet;
+use super::target::Target;
+use crate::config::{self, Plan};
+use crate::engines;
+use crate::routing::fleet::{Policy, Rules, UpstreamId};
+use crate::routing::upstream::Spec;
+
+pub struct Ingress {
+    pub plan: Plan,
+    pub fleet: Arc<SharedFleet>,
+    /// In the order of their ids.
+    pub nodes: Arc<[Arc<Node>]>,
+    pub balancer: Arc<LoadBalancer<FleetSelection>>,
+    pub fetcher: Arc<Fetcher>,
+    pub receipts: Receipts,
+    pub metrics: Metrics,
+    pub body_limits: BodyLimits,
+    /// Requests that are under way; the server waits for them when it stops.
+    pub active: Arc<AtomicUsize>,
+    /// The fleet is simulated, and says so wherever it can.
+    pub simulated: bool,
+}
+
+/// For a whole request body to arrive, however large.
+const BODY_READ_MAX: std::time::Duration = std::time::Duration::from_secs(300);
+
+/// For memory to come free when the bodies of all requests fill their share.
+const BODY_MEMORY_WAIT: std::time::Duration = std::time::Duration::from_secs(5);
+
+impl Ingress {
+    pub fn new(plan: Plan) -> prometheus::Result<Ingress> {
+        let fleet = Arc::new(SharedFleet::new(rules(&plan)));
+        let nodes = plan.upstreams.iter().map(|upstream| join(&fleet, upstream));
+        let nodes: Arc<[Arc<Node>]> = nodes.collect();
+        let fetcher = Arc::new(Fetcher::new());
+        let discovery = FleetDiscovery { nodes: nodes.clone(), fleet: fleet.clone() };
+        let mut balancer = LoadBalancer::from_backends(Backends::new(Box::new(discovery)));
+        balancer.set_health_check(Box::new(EngineCheck {
+            nodes: nodes.clone(),
+            fleet: fleet.clone(),
+            fetcher: fetcher.clone(),
+            timeout: plan.health.timeout.0,
+            unhealthy_after: plan.health.unhealthy_after as usize,
+            healthy_after: plan.health.healthy_after as usize,
+        }));
+        let body_limits = BodyLimits {
+            body_bytes: plan.limits.body.0 as usize,
+            read_deadline: BODY_READ_MAX,
+            memory: Budget::new(plan.limits.memory_for_bodies.0 as usize),
+            memory_wait: BODY_MEMORY_WAIT,
+        };
+        Ok(Ingress {
+            plan,
+            fleet,
+            nodes,
+            balancer: Arc::new(balancer),
+            fetcher,
+            receipts: Receipts::default(),
+            metrics: Metrics::new()?,
+            body_limits,
+            active: Arc::default(),
+            simulated: false,
+        })
+    }
+
+    pub fn node(&self, id: UpstreamId) -> Option<&Arc<Node>> {
+        self.nodes.get(id.0 as usize)
+    }
+
+    pub fn node_name(&self, id: UpstreamId) -> String {
+        self.node(id).map_or_else(String::new, |node| node.name.clone())
+    }
+
+    /// Whether some upstream can serve; else why not, and what to do.
+    pub fn readiness(&self) -> Result<(), String> {
+        if self.nodes.is_empty() {
+            return Err("no upstream is configured and no engine was found on this machine; \
+                        start one, or name yours under `upstreams:`"
+                .into());
+        }
+        let usable = |fleet: &mut crate::routing::fleet::Fleet| {
+            self.nodes.iter().any(|node| {
+                let healthy = fleet.upstream(node.id).is_some_and(|upstream| upstream.healthy && !upstream.spec.drain);
+                healthy && fleet.holdings_of(node.id).next().is_some()
+            })
+        };
+        if self.fleet.with(|fleet, _| usable(fleet)) {
+            return Ok(());
+        }
+        let problems = self.nodes.iter().map(|node| match node.problem.load().as_str() {
+            "" => format!("{}: has no model", node.name),
+            problem => format!("{}: {problem}", node.name),
+        });
+        Err(problems.collect::<Vec<_>>().join("; "))
+    }
+}
+
+fn rules(plan: &Plan) -> Rules {
+    Rules {
+        policy: match plan.routing.policy {
+            config::Policy::Fleet => Policy::Fleet,
+            config::Policy::Shuffle => Policy::Shuffle,
+        },
+        signals: plan.routing.signals.clone(),
+        session_ttl: plan.affinity.ttl.0,
+        max_sessions: plan.affinity.max_sessions as usize,
+        stale_after: plan.telemetry.stale_after.0,
+    }
+}
+
+fn join(fleet: &SharedFleet, upstream: &config::Upstream) -> Arc<Node> {
+    let engine = upstream.engine.and_then(engines::find);
+    let spec = Spec {
+        name: upstream.name.clone(),
+        engine: engine.map(|engine| engine.traits()),
+        slots: upstream.slots,
+        memory_bytes: upstream.memory.map(|memory| memory.0),
+        bandwidth_bytes_s: upstream.memory_bandwidth.map(|bandwidth| bandwidth.0),
+        weight: upstream.weight,
+        tier: upstream.tier,
+        drain: upstream.drain,
+    };
+    let api_key = upstream.api_key.as_ref().map(|key| key.expose().to_string());
+    let target = Target::of(&upstream.url).with_bearer(api_key);
+    let id = fleet.with(|fleet, _| fleet.join(spec));
+    Arc::new(Node::new(id, upstream.name.clone(), target, engine))
+}

@@ -1,0 +1,84 @@
+//! From a request's head to an ask: route it, read it whole, understand it.
+//!
+//! Whatever is refused here is refused before any node is asked, and readably: what the client is
+//! still sending is read and thrown away within bounds, since closing on it would lose the answer.
+
+use std::time::Duration;
+
+use http::HeaderName;
+use pingora_core::Result;
+use pingora_proxy::Session;
+
+use super::body::{self, Body, BodyError};
+use super::exchange::Exchange;
+use super::refusal::Refusal;
+use super::replay::Replay;
+use super::route::{self, Route};
+use super::{answer, headers, local};
+use crate::routing::ask::Endpoint;
+use crate::routing::chain::hash_text;
+use crate::wire::peek::{PeekError, Peeked, peek};
+
+/// Bodies above this are parsed on a thread that may block.
+const PARSED_INLINE_MAX_BYTES: usize = 1 << 20;
+
+/// Thrown away after a refusal, so that the client gets to read it.
+const DISCARD_MAX_BYTES: usize = 512 << 20;
+const DISCARD_MAX: Duration = Duration::from_secs(10);
+
+/// True: answered here. False: on to an upstream, with the body held for replay.
+pub async fn take(session: &mut Session, exchange: &mut Exchange) -> Result<bool> {
+    let head = session.req_header();
+    let (method, path) = (head.method.clone(), head.uri.path().to_string());
+    exchange.begin(&path, header_text(session, "x-request-id"));
+    let refusal = match route::of(&method, &path) {
+        Route::Local(local) => {
+            local::serve(&exchange.ingress, session, local).await?;
+            return Ok(true);
+        }
+        Route::Forward(endpoint) => match understand(session, exchange, endpoint).await {
+            Ok(()) => return Ok(false),
+            Err(Refusal::Body(BodyError::ClientGone(error))) => return Err(error),
+            Err(refusal) => refusal,
+        },
+        Route::WrongMethod { allow } => Refusal::WrongMethod { allow },
+        Route::Unknown => Refusal::UnknownPath,
+    };
+    exchange.refused(&refusal);
+    answer::refuse(session, exchange.dialect, &refusal, &exchange.request_id).await?;
+    if !body::discard(session, DISCARD_MAX_BYTES, DISCARD_MAX).await {
+        session.set_keepalive(None);
+    }
+    Ok(true)
+}
+
+async fn understand(session: &mut Session, exchange: &mut Exchange, endpoint: Endpoint) -> Result<(), Refusal> {
+    let body = body::read(session, &exchange.ingress.body_limits).await.map_err(Refusal::Body)?;
+    let mut ask = parse(&body, endpoint).await?.map_err(Refusal::BadRequest)?.ask;
+    if let Some(name) = session_name(session, &exchange.ingress.plan.affinity.headers) {
+        ask.session_name = Some(name);
+    }
+    if body.was_coded {
+        headers::now_plain(session.req_header_mut());
+    }
+    exchange.replay = Some(Replay::install(session, body.bytes.clone()));
+    exchange.understood(ask, body);
+    Ok(())
+}
+
+async fn parse(body: &Body, endpoint: Endpoint) -> Result<Result<Peeked, PeekError>, Refusal> {
+    if body.bytes.len() <= PARSED_INLINE_MAX_BYTES {
+        return Ok(peek(&body.bytes, endpoint));
+    }
+    let bytes = body.bytes.clone();
+    tokio::task::spawn_blocking(move || peek(&bytes, endpoint)).await.map_err(|_| Refusal::Internal)
+}
+
+/// The first of the affinity headers that is there and not empty.
+fn session_name(session: &Session, names: &[HeaderName]) -> Option<u64> {
+    names.iter().find_map(|name| header_text(session, name.as_str())).map(hash_text)
+}
+
+fn header_text<'a>(session: &'a Session, name: &str) -> Option<&'a str> {
+    session.req_header().headers.get(name)?.to_str().ok().filter(|text| !text.is_empty())
+}

@@ -1,0 +1,51 @@
+//! What is counted, for Prometheus.
+//!
+//! Label values come from the configuration and from fixed sets, never from clients. A registry of our
+//! own, not the global one: two gateways in one process do not share counts.
+
+use prometheus::{Encoder, HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry, TextEncoder};
+
+pub struct Metrics {
+    registry: Registry,
+    pub requests: IntCounterVec,
+    pub attempts: IntCounterVec,
+    pub affinity: IntCounterVec,
+    pub first_byte_seconds: HistogramVec,
+    pub prompt_tokens: IntCounterVec,
+}
+
+/// From a warm cache hit to a cold load of a large model.
+const FIRST_BYTE_BUCKETS: [f64; 14] =
+    [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0];
+
+impl Metrics {
+    pub fn new() -> prometheus::Result<Metrics> {
+        let registry = Registry::new();
+        let counter = |name: &str, help: &str, labels: &[&str]| -> prometheus::Result<IntCounterVec> {
+            let counter = IntCounterVec::new(Opts::new(name, help), labels)?;
+            registry.register(Box::new(counter.clone()))?;
+            Ok(counter)
+        };
+        let first_byte = HistogramOpts::new("warmgate_first_byte_seconds", "From the request's head to the first byte")
+            .buckets(FIRST_BYTE_BUCKETS.to_vec());
+        let first_byte_seconds = HistogramVec::new(first_byte, &["node"])?;
+        registry.register(Box::new(first_byte_seconds.clone()))?;
+        Ok(Metrics {
+            requests: counter("warmgate_requests_total", "Requests by outcome", &["dialect", "outcome"])?,
+            attempts: counter("warmgate_attempts_total", "Attempts at nodes by result", &["node", "result"])?,
+            affinity: counter("warmgate_affinity_total", "Requests by what became of their warmth", &["affinity"])?,
+            prompt_tokens: counter("warmgate_prompt_tokens_total", "Prompt tokens as engines told", &["node", "kind"])?,
+            first_byte_seconds,
+            registry,
+        })
+    }
+
+    /// All of it in Prometheus' text form.
+    pub fn text(&self) -> Vec<u8> {
+        let mut text = Vec::new();
+        if let Err(error) = TextEncoder::new().encode(&self.registry.gather(), &mut text) {
+            log::error!("metrics: {error}");
+        }
+        text
+    }
+}

@@ -1,0 +1,51 @@
+//! Decide and book, in one critical section, through Pingora's load balancer.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use pingora_load_balancing::{Backend, LoadBalancer};
+
+use super::lease::Lease;
+use super::selection::{FleetSelection, Seat, key_of};
+use super::shared_fleet::SharedFleet;
+use crate::routing::select::{Decision, Query, Row};
+
+/// A chosen and booked upstream.
+pub struct Picked {
+    pub lease: Lease,
+    pub row: Row,
+    pub decision: Decision,
+}
+
+/// Chooses and books an upstream for `query`; without one, says what the decision found.
+pub fn pick(
+    balancer: &LoadBalancer<FleetSelection>,
+    fleet: &Arc<SharedFleet>,
+    query: &Query,
+) -> Result<Picked, Decision> {
+    let key = key_of(query);
+    fleet.in_one_step(|| {
+        let booked = RefCell::new(None);
+        // Pingora asks us for each backend in turn, best first, and stops at the first we accept.
+        balancer.select_with(&key, usize::MAX, |backend, healthy| {
+            let lease = if healthy { book(backend, fleet, query) } else { None };
+            *booked.borrow_mut() = lease;
+            booked.borrow().is_some()
+        });
+        let decision = fleet.take_decision().unwrap_or_default();
+        match booked.into_inner() {
+            Some((lease, row)) => Ok(Picked { lease, row, decision }),
+            None => Err(decision),
+        }
+    })
+}
+
+fn book(backend: &Backend, fleet: &Arc<SharedFleet>, query: &Query) -> Option<(Lease, Row)> {
+    let upstream = Seat::of(backend)?.upstream;
+    let booked = fleet.with_decision(|state, decision, now| {
+        let row = decision.rows.iter().find(|row| row.upstream == upstream)?.clone();
+        Some((state.book(&row, &query.ask, now), row))
+    });
+    let (id, row) = booked.flatten()?;
+    Some((Lease::new(upstream, id, fleet.clone()), row))
+}

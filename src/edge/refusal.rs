@@ -1,0 +1,117 @@
+//! Every way in which Warmgate itself says no, by owner, and what that is in HTTP.
+//!
+//! The one place where our errors become statuses. A message is a plain sentence that names what to
+//! do; it never names an upstream's address, a key or a library. What upstreams answer is passed on
+//! as it is and does not come by here.
+
+use super::body::BodyError;
+use crate::routing::ask::Dialect;
+use crate::routing::retry::Cause;
+use crate::wire::peek::PeekError;
+
+#[derive(Debug)]
+pub enum Refusal {
+    // The client's to mend.
+    UnknownPath,
+    WrongMethod { allow: &'static str },
+    BadRequest(PeekError),
+    Body(BodyError),
+    UnknownModel { model: String, nearest: Vec<String> },
+    WrongDialect { model: String, dialects: Vec<Dialect> },
+    // The fleet's.
+    AllDown { model: String, retry_after_s: u64 },
+    CannotFit { model: String },
+    AttemptsFailed { last: Cause, attempts: usize },
+    // Ours.
+    Internal,
+}
+
+impl Refusal {
+    pub fn status(&self) -> u16 {
+        match self {
+            Refusal::UnknownPath | Refusal::UnknownModel { .. } => 404,
+            Refusal::WrongMethod { .. } => 405,
+            Refusal::BadRequest(_) | Refusal::WrongDialect { .. } | Refusal::CannotFit { .. } => 400,
+            Refusal::Body(error) => body_status(error),
+            Refusal::AllDown { .. } => 503,
+            Refusal::AttemptsFailed { last: Cause::FirstByteLate, .. } => 504,
+            Refusal::AttemptsFailed { last: Cause::Unavailable(status), .. } => *status,
+            Refusal::AttemptsFailed { last: Cause::ModelGone, .. } => 404,
+            Refusal::AttemptsFailed { .. } => 502,
+            Refusal::Internal => 500,
+        }
+    }
+
+    pub fn message(&self) -> String {
+        match self {
+            Refusal::UnknownPath => "no such path here; see the API of Ollama or OpenAI".into(),
+            Refusal::WrongMethod { allow } => format!("this path takes {allow}"),
+            Refusal::BadRequest(error) => error.to_string(),
+            Refusal::Body(error) => body_message(error),
+            Refusal::UnknownModel { model, nearest } => unknown_model(model, nearest),
+            Refusal::WrongDialect { model, dialects } => {
+                let names: Vec<&str> = dialects.iter().map(|dialect| dialect.name()).collect();
+                format!("model '{model}' cannot be reached by this API; use one of: {}", names.join(", "))
+            }
+            Refusal::AllDown { model, .. } => format!("every node that has model '{model}' is down; try again later"),
+            Refusal::CannotFit { model } => {
+                format!("no node that has model '{model}' can serve this request: memory or an ability is missing")
+            }
+            Refusal::AttemptsFailed { last: Cause::FirstByteLate, .. } => {
+                "the node did not begin to answer in time".into()
+            }
+            Refusal::AttemptsFailed { attempts: 1, .. } => "the node failed before it answered".into(),
+            Refusal::AttemptsFailed { attempts, .. } => {
+                format!("all {attempts} nodes tried failed before they answered")
+            }
+            Refusal::Internal => "something went wrong inside Warmgate; its log has the request id".into(),
+        }
+    }
+
+    /// Seconds after which trying again may help.
+    pub fn retry_after_s(&self) -> Option<u64> {
+        match self {
+            Refusal::AllDown { retry_after_s, .. } => Some((*retry_after_s).max(1)),
+            Refusal::Body(BodyError::NoMemory) => Some(1),
+            Refusal::AttemptsFailed { last: Cause::Unavailable(_) | Cause::ConnectFailed, .. } => Some(1),
+            _ => None,
+        }
+    }
+
+    /// For clients that read `x-should-retry` before the status: `Some(false)` where trying again at
+    /// once would only multiply the load.
+    pub fn should_retry(&self) -> Option<bool> {
+        matches!(self, Refusal::AttemptsFailed { .. }).then_some(false)
+    }
+}
+
+fn unknown_model(model: &str, nearest: &[String]) -> String {
+    let shown: String = model.chars().take(MAX_SHOWN_CHARS).collect();
+    match nearest {
+        [] => format!("model '{shown}' not found"),
+        names => format!("model '{shown}' not found; the nearest here: {}", names.join(", ")),
+    }
+}
+
+/// Of a name that a client made up.
+const MAX_SHOWN_CHARS: usize = 120;
+
+fn body_status(error: &BodyError) -> u16 {
+    match error {
+        BodyError::TooLarge { .. } => 413,
+        BodyError::TooSlow => 408,
+        BodyError::NoMemory => 503,
+        BodyError::UnknownCoding(_) => 415,
+        BodyError::BadCoding(_) | BodyError::BadFraming(_) => 400,
+        BodyError::ClientGone(_) => 499,
+    }
+}
+
+fn body_message(error: &BodyError) -> String {
+    match error {
+        BodyError::TooLarge { limit_bytes } => {
+            format!("the request body is larger than the limit of {}", crate::units::ByteSize(*limit_bytes as u64))
+        }
+        other => other.to_string(),
+    }
+}

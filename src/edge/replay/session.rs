@@ -1,0 +1,323 @@
+//! The replaying session itself: the body comes from memory, everything else from the client.
+//!
+//! The proxy calls `enable_retry_buffering` once for each attempt, after the request header went
+//! out and before it looks at the body: there the session rewinds. It owns the client's session and
+//! leaves it in `Shared::returned` when dropped, however that comes about.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures_core::Stream;
+use http::HeaderMap;
+use pingora::http::{RequestHeader, ResponseHeader};
+use pingora_core::Result;
+use pingora_core::protocols::Digest;
+use pingora_core::protocols::http::custom::CustomMessageWrite;
+use pingora_core::protocols::http::custom::server::Session as CustomSession;
+use pingora_core::protocols::http::{HttpTask, ServerSession};
+use pingora_core::protocols::l4::socket::SocketAddr;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::{Attempt, Cut, Patience, Shared, piece_bytes, placeholder};
+
+type MessageReader = Box<dyn Stream<Item = Result<Bytes>> + Unpin + Send + Sync + 'static>;
+
+pub(super) struct ReplaySession {
+    inner: Box<ServerSession>,
+    shared: Arc<Shared>,
+    moved_up_to: watch::Receiver<u64>,
+    attempt: Attempt,
+    sent_bytes: usize,
+    deadline: Option<Instant>,
+}
+
+/// How far a request has come.
+enum Phase {
+    /// An attempt runs and has no header yet.
+    Awaiting,
+    /// One is over and the next has not begun.
+    Between,
+    /// The answer's header went to the client.
+    Answering,
+}
+
+impl ReplaySession {
+    pub(super) fn new(inner: Box<ServerSession>, shared: Arc<Shared>) -> ReplaySession {
+        let moved_up_to = shared.moved_up_to.subscribe();
+        let attempt = shared.attempt.lock().clone();
+        ReplaySession { inner, shared, moved_up_to, attempt, sent_bytes: 0, deadline: None }
+    }
+
+    fn next_piece(&mut self) -> Option<Bytes> {
+        let body = &self.attempt.body;
+        if self.sent_bytes >= body.len() {
+            return None;
+        }
+        let end = body.len().min(self.sent_bytes + piece_bytes(body.len()));
+        let piece = body.slice(self.sent_bytes..end);
+        self.sent_bytes = end;
+        Some(piece)
+    }
+
+    /// Where the request is. A 100 or 103 is no answer; HTTP/1.1 sessions remember those, too.
+    fn phase(&self) -> Phase {
+        if self.inner.response_written().is_some_and(|header| !header.status.is_informational()) {
+            Phase::Answering
+        } else if self.attempt.number == self.shared.attempt.lock().number {
+            Phase::Awaiting
+        } else {
+            Phase::Between
+        }
+    }
+
+    /// Notes that a part of the answer has come.
+    fn heard(&mut self, task: &HttpTask) {
+        let Patience { first_byte, idle } = self.attempt.patience;
+        let limit = match task {
+            HttpTask::Header(..) => idle.map(|idle| idle.max(first_byte.unwrap_or(idle))),
+            _ => idle,
+        };
+        self.deadline = limit.map(|limit| Instant::now() + limit);
+    }
+
+    /// Waits for the client to leave or the attempt to be cut.
+    async fn wait(&mut self) -> Result<Option<Bytes>> {
+        let cut = match self.phase() {
+            Phase::Between => return self.inner.read_body_or_idle(true).await,
+            Phase::Answering => tokio::select! {
+                left = self.inner.read_body_or_idle(true) => return left,
+                () = late(self.deadline) => return Err(Cut::Stalled.into_error()),
+            },
+            Phase::Awaiting => tokio::select! {
+                left = self.inner.read_body_or_idle(true) => return left,
+                () = late(self.deadline) => Cut::FirstByteLate,
+                () = moved(&mut self.moved_up_to, self.attempt.number) => Cut::MovedAway,
+            },
+        };
+        // A header that has come meanwhile wins: one turn to read it from the socket, one to take
+        // it from the pipe, whereupon the proxy drops this future.
+        for _ in 0..2 {
+            tokio::task::yield_now().await;
+        }
+        Err(cut.into_error())
+    }
+}
+
+impl Drop for ReplaySession {
+    fn drop(&mut self) {
+        let inner = std::mem::replace(&mut self.inner, placeholder());
+        *self.shared.returned.lock() = Some(inner);
+    }
+}
+
+async fn late(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn moved(moved_up_to: &mut watch::Receiver<u64>, number: u64) {
+    // Attempts count from one; zero was never prepared and cannot be moved.
+    let told = moved_up_to.wait_for(|up_to| number > 0 && *up_to >= number).await.is_ok();
+    if !told {
+        std::future::pending().await
+    }
+}
+
+#[async_trait]
+impl CustomSession for ReplaySession {
+    // The request body, from memory.
+
+    fn enable_retry_buffering(&mut self) {
+        self.attempt = self.shared.attempt.lock().clone();
+        self.sent_bytes = 0;
+        self.deadline = self.attempt.patience.first_byte.map(|limit| Instant::now() + limit);
+    }
+
+    /// Asked before the attempt begins as well, hence of the prepared body.
+    fn is_body_empty(&mut self) -> bool {
+        self.shared.attempt.lock().body.is_empty()
+    }
+
+    fn is_body_done(&mut self) -> bool {
+        self.sent_bytes >= self.attempt.body.len()
+    }
+
+    async fn read_body_bytes(&mut self) -> Result<Option<Bytes>> {
+        Ok(self.next_piece())
+    }
+
+    async fn read_body_or_idle(&mut self, no_body_expected: bool) -> Result<Option<Bytes>> {
+        if !no_body_expected && let Some(piece) = self.next_piece() {
+            return Ok(Some(piece));
+        }
+        self.wait().await
+    }
+
+    async fn drain_request_body(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn retry_buffer_truncated(&self) -> bool {
+        false
+    }
+
+    fn get_retry_buffer(&self) -> Option<Bytes> {
+        None
+    }
+
+    fn body_bytes_read(&self) -> usize {
+        self.inner.body_bytes_read()
+    }
+
+    // The request header and the connection, from the client.
+
+    fn req_header(&self) -> &RequestHeader {
+        self.inner.req_header()
+    }
+
+    fn req_header_mut(&mut self) -> &mut RequestHeader {
+        self.inner.req_header_mut()
+    }
+
+    fn request_summary(&self) -> String {
+        self.inner.request_summary()
+    }
+
+    fn pseudo_raw_h1_request_header(&self) -> Bytes {
+        self.inner.to_h1_raw()
+    }
+
+    fn set_read_timeout(&mut self, timeout: Option<Duration>) {
+        self.inner.set_read_timeout(timeout);
+    }
+
+    fn get_read_timeout(&self) -> Option<Duration> {
+        self.inner.get_read_timeout()
+    }
+
+    fn set_write_timeout(&mut self, timeout: Option<Duration>) {
+        self.inner.set_write_timeout(timeout);
+    }
+
+    fn get_write_timeout(&self) -> Option<Duration> {
+        self.inner.get_write_timeout()
+    }
+
+    fn set_total_drain_timeout(&mut self, timeout: Option<Duration>) {
+        self.inner.set_total_drain_timeout(timeout);
+    }
+
+    fn get_total_drain_timeout(&self) -> Option<Duration> {
+        self.inner.get_total_drain_timeout()
+    }
+
+    fn digest(&self) -> Option<&Digest> {
+        self.inner.digest()
+    }
+
+    fn digest_mut(&mut self) -> Option<&mut Digest> {
+        self.inner.digest_mut()
+    }
+
+    fn client_addr(&self) -> Option<&SocketAddr> {
+        self.inner.client_addr()
+    }
+
+    fn server_addr(&self) -> Option<&SocketAddr> {
+        self.inner.server_addr()
+    }
+
+    // The response, to the client.
+
+    async fn write_response_header(&mut self, resp: Box<ResponseHeader>, _end: bool) -> Result<()> {
+        self.inner.write_response_header(resp).await
+    }
+
+    async fn write_response_header_ref(&mut self, resp: &ResponseHeader, _end: bool) -> Result<()> {
+        self.inner.write_response_header_ref(resp).await
+    }
+
+    async fn write_body(&mut self, data: Bytes, end: bool) -> Result<()> {
+        self.inner.write_response_body(data, end).await
+    }
+
+    async fn write_trailers(&mut self, trailers: HeaderMap) -> Result<()> {
+        self.inner.write_response_trailers(trailers).await
+    }
+
+    async fn response_duplex_vec(&mut self, tasks: Vec<HttpTask>) -> Result<bool> {
+        // One at a time: together they would become one chunk, and the client is to receive as many
+        // as the upstream wrote.
+        let mut ended = false;
+        for task in tasks {
+            self.heard(&task);
+            ended = self.inner.response_duplex_vec(vec![task]).await?;
+        }
+        Ok(ended)
+    }
+
+    fn proxy_tasks_enabled(&self) -> bool {
+        self.inner.supports_proxy_task_api()
+    }
+
+    fn set_proxy_tasks_enabled(&mut self, enabled: bool) {
+        self.inner.set_proxy_tasks_enabled(enabled);
+    }
+
+    fn send_proxy_task(&mut self, task: HttpTask) {
+        self.heard(&task);
+        self.inner.send_downstream_proxy_task(task);
+    }
+
+    fn has_pending_proxy_tasks(&self) -> bool {
+        self.inner.has_pending_downstream_proxy_tasks()
+    }
+
+    async fn write_proxy_tasks(&mut self) -> Result<bool> {
+        self.inner.write_downstream_proxy_tasks().await
+    }
+
+    fn response_written(&self) -> Option<&ResponseHeader> {
+        self.inner.response_written()
+    }
+
+    fn body_bytes_sent(&self) -> usize {
+        self.inner.body_bytes_sent()
+    }
+
+    /// Here this means: end the response body.
+    async fn finish(&mut self) -> Result<()> {
+        self.inner.finish_body().await
+    }
+
+    async fn shutdown(&mut self, _code: u32, _context: &str) {
+        self.inner.shutdown().await;
+    }
+
+    // What only real custom protocols have.
+
+    async fn finish_custom(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn take_custom_message_reader(&mut self) -> Option<MessageReader> {
+        None
+    }
+
+    fn restore_custom_message_reader(&mut self, _reader: MessageReader) -> Result<()> {
+        Ok(())
+    }
+
+    fn take_custom_message_writer(&mut self) -> Option<Box<dyn CustomMessageWrite>> {
+        None
+    }
+
+    fn restore_custom_message_writer(&mut self, _writer: Box<dyn CustomMessageWrite>) -> Result<()> {
+        Ok(())
+    }
+}

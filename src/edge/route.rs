@@ -1,0 +1,88 @@
+//! What a path on the client port means. What is not named here does not exist, whatever an engine
+//! behind might make of it: nothing is passed on by default.
+
+use http::Method;
+use percent_encoding::percent_decode_str;
+
+use crate::routing::ask::Endpoint;
+
+#[derive(Debug, PartialEq, Eq)]
+pub enum Route {
+    Local(Local),
+    Forward(Endpoint),
+    WrongMethod { allow: &'static str },
+    Unknown,
+}
+
+/// Answered here, without any node.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Local {
+    Root,
+    Version,
+    Tags,
+    Ps,
+    Models,
+    Model(String),
+    Healthz,
+    Readyz,
+}
+
+const READ: &str = "GET, HEAD";
+
+pub fn of(method: &Method, path: &str) -> Route {
+    if let Some(endpoint) = Endpoint::of_path(path) {
+        return if method == Method::POST { Route::Forward(endpoint) } else { Route::WrongMethod { allow: "POST" } };
+    }
+    match local(path) {
+        Some(local) if [Method::GET, Method::HEAD].contains(method) => Route::Local(local),
+        Some(_) => Route::WrongMethod { allow: READ },
+        None => Route::Unknown,
+    }
+}
+
+fn local(path: &str) -> Option<Local> {
+    Some(match path {
+        "/" => Local::Root,
+        "/api/version" => Local::Version,
+        "/api/tags" => Local::Tags,
+        "/api/ps" => Local::Ps,
+        "/v1/models" => Local::Models,
+        "/healthz" => Local::Healthz,
+        "/readyz" => Local::Readyz,
+        _ => Local::Model(model_id(path)?),
+    })
+}
+
+/// The rest of the path is the id, raw or encoded, slashes and colons included.
+pub fn model_id(path: &str) -> Option<String> {
+    let id = path.strip_prefix("/v1/models/").filter(|id| !id.is_empty())?;
+    percent_decode_str(id).decode_utf8().ok().map(String::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(method: Method, path: &str, expected: Route) {
+        assert_eq!(of(&method, path), expected, "{path}");
+    }
+
+    #[test]
+    fn paths() {
+        check(Method::GET, "/", Route::Local(Local::Root));
+        check(Method::HEAD, "/api/version", Route::Local(Local::Version));
+        check(Method::POST, "/api/tags", Route::WrongMethod { allow: READ });
+        check(Method::POST, "/api/chat", Route::Forward(Endpoint::OllamaChat));
+        check(Method::GET, "/api/chat", Route::WrongMethod { allow: "POST" });
+        check(Method::GET, "/v1/models/org/moss%2Fx%3A7b", Route::Local(Local::Model("org/moss/x:7b".into())));
+        check(Method::GET, "/v1/models/", Route::Unknown);
+    }
+
+    #[test]
+    fn sec_03_tricks_and_management_are_unknown() {
+        for path in ["//api/chat", "/v1/../api/delete", "/api/%63hat", "/API/chat", "/api/chat/", "/api/delete"] {
+            check(Method::POST, path, Route::Unknown);
+        }
+    }
+}

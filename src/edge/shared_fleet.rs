@@ -1,0 +1,73 @@
+//! The fleet behind its one lock.
+//!
+//! Deciding and booking must be one step, and Pingora calls our selection in the middle of it: the
+//! picker takes the lock, `LoadBalancer::select_with` runs `FleetSelection` which takes it again on the
+//! same thread, and the picker books before it lets go. Hence a re-entrant lock. No lock is ever held
+//! across an await: nothing in here is async.
+
+use std::cell::RefCell;
+
+use parking_lot::ReentrantMutex;
+
+use super::clock::Clock;
+use crate::routing::fleet::{Fleet, Rules, UpstreamId};
+use crate::routing::moment::Moment;
+use crate::routing::select::{Decision, Query, decide};
+
+pub struct SharedFleet {
+    clock: Clock,
+    state: ReentrantMutex<RefCell<State>>,
+}
+
+struct State {
+    fleet: Fleet,
+    /// What the selection of the running critical section found.
+    decision: Option<Decision>,
+}
+
+impl SharedFleet {
+    pub fn new(rules: Rules) -> SharedFleet {
+        let state = State { fleet: Fleet::new(rules), decision: None };
+        SharedFleet { clock: Clock::start(), state: ReentrantMutex::new(RefCell::new(state)) }
+    }
+
+    pub fn now(&self) -> Moment {
+        self.clock.now()
+    }
+
+    /// Looks at the fleet, or teaches it something.
+    pub fn with<T>(&self, work: impl FnOnce(&mut Fleet, Moment) -> T) -> T {
+        let state = self.state.lock();
+        let mut state = state.borrow_mut();
+        work(&mut state.fleet, self.clock.now())
+    }
+
+    /// Runs `work` with the lock held throughout; `with` and `decide` may be called from within.
+    pub fn in_one_step<T>(&self, work: impl FnOnce() -> T) -> T {
+        let _held = self.state.lock();
+        work()
+    }
+
+    /// Decides `query`, keeps the decision for `take_decision`, and returns the upstreams in order.
+    pub fn decide(&self, query: &Query) -> Vec<UpstreamId> {
+        let state = self.state.lock();
+        let mut state = state.borrow_mut();
+        let decision = decide(&state.fleet, query, self.clock.now());
+        let order = decision.rows.iter().map(|row| row.upstream).collect();
+        state.decision = Some(decision);
+        order
+    }
+
+    /// The decision made in this critical section.
+    pub fn take_decision(&self) -> Option<Decision> {
+        self.state.lock().borrow_mut().decision.take()
+    }
+
+    /// Reads the decision made in this critical section, together with the fleet.
+    pub fn with_decision<T>(&self, work: impl FnOnce(&mut Fleet, &Decision, Moment) -> T) -> Option<T> {
+        let state = self.state.lock();
+        let mut state = state.borrow_mut();
+        let State { fleet, decision } = &mut *state;
+        decision.as_ref().map(|decision| work(fleet, decision, self.clock.now()))
+    }
+}

@@ -1,0 +1,67 @@
+//! Stopping: the first signal lets running requests finish, the second does not.
+//!
+//! Pingora sleeps its whole grace period, however idle it is; we leave as soon as the last request is
+//! over.
+
+use std::io;
+use std::process;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use pingora_core::server::{ExecutionPhase, ShutdownSignal, ShutdownSignalWatch};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::broadcast;
+
+/// SIGTERM and SIGINT drain and exit; SIGQUIT hands over to a new process.
+pub struct Signals;
+
+#[async_trait]
+impl ShutdownSignalWatch for Signals {
+    async fn recv(&self) -> ShutdownSignal {
+        let (Ok(mut term), Ok(mut int), Ok(mut quit)) =
+            (signal(SignalKind::terminate()), signal(SignalKind::interrupt()), signal(SignalKind::quit()))
+        else {
+            log::error!("signals cannot be watched; only SIGKILL will stop this process");
+            return std::future::pending().await;
+        };
+        let asked = tokio::select! {
+            _ = quit.recv() => ShutdownSignal::GracefulUpgrade,
+            _ = term.recv() => ShutdownSignal::GracefulTerminate,
+            _ = int.recv() => ShutdownSignal::GracefulTerminate,
+        };
+        log::warn!("stopping: running requests may finish; a second signal ends them");
+        tokio::spawn(exit_at_second(term, int));
+        asked
+    }
+}
+
+async fn exit_at_second(mut term: Signal, mut int: Signal) {
+    tokio::select! {
+        _ = term.recv() => {}
+        _ = int.recv() => {}
+    }
+    process::exit(1);
+}
+
+/// How often the count of running requests is looked at while stopping.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// Ends the process once it is stopping and no request is under way.
+pub fn leave_when_idle(mut phases: broadcast::Receiver<ExecutionPhase>, active: Arc<AtomicUsize>) -> io::Result<()> {
+    let watch = move || {
+        while let Ok(phase) = phases.blocking_recv() {
+            if matches!(phase, ExecutionPhase::ShutdownGracePeriod) {
+                while active.load(Ordering::Relaxed) > 0 {
+                    thread::sleep(LOOK_EVERY);
+                }
+                // The last answer's end may still be on its way to the socket.
+                thread::sleep(LOOK_EVERY);
+                process::exit(0);
+            }
+        }
+    };
+    thread::Builder::new().name("leave".into()).spawn(watch).map(drop)
+}
