@@ -1,1 +1,28 @@
+//! Warmgate proven from outside: the real program between a raw client and scripted upstreams.
+//!
+//! The kit comes first, then one file of tests for each thing that must hold. Tests that answer a
+//! fault from the field carry its number in their name (`can_01_…`).
 
+// The kit.
+mod client;
+mod gate;
+mod http1;
+mod patience;
+mod rig;
+mod talk;
+mod upstream;
+
+// What must hold.
+mod bad_input;
+mod bodies;
+mod booking;
+mod cancel;
+mod cut;
+mod failover;
+mod first_light;
+mod kit;
+mod lead;
+mod mounted;
+mod purity;
+mod stream;
+mod surface;

@@ -1,0 +1,123 @@
+//! The real `warmgate` program, started over scripted upstreams with a configuration of its own.
+//!
+//! It listens on ports that the system chooses and is ready when it says so. What it logs goes to a
+//! file in a directory of the test's own; a test that fails prints it. Dropping a gate kills it.
+
+mod launch;
+mod settings;
+
+use std::path::Path;
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde_json::Value;
+
+use crate::client::{Conn, Reply, Request};
+use crate::patience::within_time;
+
+use launch::Launched;
+pub use settings::Settings;
+
+/// How long it may take until a client that left is forgotten.
+const FORGOTTEN: Duration = Duration::from_secs(3);
+
+/// A running Warmgate.
+pub struct Gate(Launched);
+
+impl Gate {
+    /// Starts it and waits until it says that some upstream can serve.
+    pub async fn start(settings: &Settings) -> Gate {
+        let gate = Gate::launch(settings).await;
+        assert_eq!(gate.0.state, "ready", "what it said of itself at its start");
+        gate
+    }
+
+    /// Starts it over upstreams none of which can serve.
+    pub async fn start_not_ready(settings: &Settings) -> Gate {
+        let gate = Gate::launch(settings).await;
+        let state = &gate.0.state;
+        assert!(state.starts_with("not ready: "), "it said {state:?}");
+        gate
+    }
+
+    async fn launch(settings: &Settings) -> Gate {
+        let program = Path::new(env!("CARGO_BIN_EXE_warmgate"));
+        Gate(launch::launch(program, &settings.yaml()).await)
+    }
+
+    /// A new connection to the client port.
+    pub async fn connect(&self) -> Conn {
+        Conn::open(self.0.address).await
+    }
+
+    /// Sends a request on a new connection and reads the head of its answer.
+    pub async fn send(&self, request: &Request) -> Reply {
+        self.connect().await.exchange(request).await
+    }
+
+    pub async fn post(&self, path: &str, body: impl Into<Bytes>) -> Reply {
+        self.send(&Request::post(path, body)).await
+    }
+
+    pub async fn get(&self, path: &str) -> Reply {
+        self.send(&Request::get(path)).await
+    }
+
+    /// A path of the admin port, as JSON.
+    pub async fn admin(&self, path: &str) -> Value {
+        let request = Request::get(path);
+        let mut reply = Conn::open(self.0.admin).await.exchange(&request).await;
+        assert_eq!(reply.status, 200, "status of {path} on the admin port");
+        reply.json().await
+    }
+
+    /// Why the request of that id went where it went.
+    pub async fn receipt(&self, request_id: &str) -> Value {
+        self.admin(&format!("/fleet/receipts/{request_id}")).await
+    }
+
+    pub async fn status(&self) -> Value {
+        self.admin("/fleet/status").await
+    }
+
+    /// How many leases there are, over all nodes and models.
+    pub async fn in_flight(&self) -> u64 {
+        in_flight(&self.status().await)
+    }
+
+    /// Returns when no lease is left anywhere; that it happens, and soon, is the assertion.
+    pub async fn idle(&self) {
+        let forgotten = async {
+            while self.in_flight().await > 0 {
+                // There is no event to await from outside; the pause keeps this from spinning.
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        within_time(FORGOTTEN, "in-flight counts to return to 0", forgotten).await;
+    }
+
+    /// Whether the process still runs.
+    pub fn lives(&mut self) -> bool {
+        self.0.lives()
+    }
+}
+
+impl Drop for Gate {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let log = self.0.log();
+            eprintln!("--- the gate's log ---\n{log}--- end of log ---");
+        }
+    }
+}
+
+/// The sum of the nodes' `in_flight` in a status.
+fn in_flight(status: &Value) -> u64 {
+    let nodes = status["nodes"].as_array();
+    let nodes = nodes.unwrap_or_else(|| panic!("no nodes in {status:#}"));
+    let counts = nodes.iter().map(|node| {
+        let count = node["in_flight"].as_u64();
+        count.unwrap_or_else(|| panic!("no in_flight in {node:#}"))
+    });
+    counts.sum()
+}

@@ -1,0 +1,98 @@
+//! Starting the program and reading what it says of itself.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Stdio;
+
+use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdout, Command};
+
+use crate::patience::within;
+
+/// The program, running, and what it said when it started.
+pub struct Launched {
+    process: Child,
+    pub directory: TempDir,
+    /// Where clients connect.
+    pub address: SocketAddr,
+    pub admin: SocketAddr,
+    /// `ready`, or `not ready: …`.
+    pub state: String,
+}
+
+/// Starts it with this configuration, in a directory of its own.
+pub async fn launch(program: &Path, yaml: &str) -> Launched {
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut process = spawn(program, yaml, directory.path());
+    let stdout = process.stdout.take().expect("piped output");
+    let mut output = Output { lines: BufReader::new(stdout).lines(), directory: &directory };
+    let address = output.address("warmgate: listening on http://").await;
+    let admin = output.address("warmgate: admin on http://").await;
+    let state = output.rest_of_line("warmgate: ").await;
+    drain(output.lines);
+    Launched { process, directory, address, admin, state }
+}
+
+impl Launched {
+    /// Whether it still runs.
+    pub fn lives(&mut self) -> bool {
+        matches!(self.process.try_wait(), Ok(None))
+    }
+
+    /// All that it logged so far.
+    pub fn log(&self) -> String {
+        log(&self.directory)
+    }
+}
+
+fn log(directory: &TempDir) -> String {
+    std::fs::read_to_string(directory.path().join("stderr")).unwrap_or_default()
+}
+
+struct Output<'a> {
+    lines: Lines<BufReader<ChildStdout>>,
+    directory: &'a TempDir,
+}
+
+impl Output<'_> {
+    async fn address(&mut self, start: &str) -> SocketAddr {
+        let rest = self.rest_of_line(start).await;
+        rest.trim_end_matches('/').parse().unwrap_or_else(|e| panic!("{start}{rest}: {e}"))
+    }
+
+    /// What follows on the next line that begins so.
+    async fn rest_of_line(&mut self, start: &str) -> String {
+        loop {
+            let line = within(start, self.lines.next_line()).await;
+            let Some(line) = line.expect("readable output") else {
+                let log = log(self.directory);
+                panic!("warmgate ended before it said {start:?}; its log:\n{log}");
+            };
+            if let Some(rest) = line.strip_prefix(start) {
+                return rest.to_owned();
+            }
+        }
+    }
+}
+
+/// Reads on, so that the program never waits for room to write.
+fn drain(mut lines: Lines<BufReader<ChildStdout>>) {
+    tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
+}
+
+fn spawn(program: &Path, yaml: &str, directory: &Path) -> Child {
+    let file = directory.join("warmgate.yaml");
+    std::fs::write(&file, yaml).expect("the configuration file");
+    let errors = std::fs::File::create(directory.join("stderr")).expect("a log file");
+    Command::new(program)
+        .args(["run", "-c"])
+        .arg(file)
+        .current_dir(directory)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(errors)
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap_or_else(|e| panic!("cannot start {}: {e}", program.display()))
+}

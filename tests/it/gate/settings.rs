@@ -1,0 +1,46 @@
+//! The configuration of a gate under test: scripted nodes, and any text of the test's own.
+
+use crate::upstream::Upstream;
+
+/// What the configuration file will say; everything else is Warmgate's default.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    nodes: Vec<String>,
+    slots: Option<u32>,
+    more: String,
+}
+
+impl Settings {
+    /// These nodes, each with its own name, URL and engine.
+    pub fn over(nodes: &[&Upstream]) -> Settings {
+        let entry = |node: &&Upstream| {
+            let (name, url, engine) = (node.name(), node.url(), node.engine());
+            format!("name: {name}, url: \"{url}\", engine: {engine}")
+        };
+        Settings { nodes: nodes.iter().map(entry).collect(), ..Settings::default() }
+    }
+
+    /// Slots of every node; left out, Warmgate does not know them.
+    pub fn slots(mut self, slots: u32) -> Settings {
+        self.slots = Some(slots);
+        self
+    }
+
+    /// Further top-level YAML.
+    pub fn more(mut self, yaml: &str) -> Settings {
+        self.more += yaml;
+        self.more += "\n";
+        self
+    }
+
+    pub fn yaml(&self) -> String {
+        let slots = self.slots.map(|n| format!(", slots: {n}"));
+        let slots = slots.unwrap_or_default();
+        let nodes = self.nodes.iter().map(|node| format!("  - {{{node}{slots}}}\n"));
+        format!(
+            "listen: [{{address: \"127.0.0.1:0\"}}]\nadmin: {{address: \"127.0.0.1:0\"}}\nupstreams:\n{}{}",
+            nodes.collect::<String>(),
+            self.more,
+        )
+    }
+}

@@ -1,0 +1,29 @@
+//! How long a test waits for something before it says what did not happen.
+//!
+//! Nothing in the kit waits without a bound, and nothing sleeps where an event can be awaited: a
+//! test that would hang fails instead, with the name of what it was waiting for.
+
+use std::future::Future;
+use std::time::Duration;
+
+/// The longest that anything on an idle machine may take, with room for a busy one.
+pub const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The future's value, or a panic naming what did not happen in time.
+#[track_caller]
+pub fn within<F: Future>(what: &str, event: F) -> impl Future<Output = F::Output> + use<F> {
+    within_time(PATIENCE, what, event)
+}
+
+/// Like `within`, with another bound.
+#[track_caller]
+pub fn within_time<F: Future>(limit: Duration, what: &str, event: F) -> impl Future<Output = F::Output> + use<F> {
+    let what = what.to_owned();
+    let asked = std::panic::Location::caller();
+    async move {
+        match tokio::time::timeout(limit, event).await {
+            Ok(value) => value,
+            Err(_) => panic!("waited {limit:?} in vain for: {what} (asked at {asked})"),
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! A scripted upstream: an engine whose every byte and silence the test decides.
+//!
+//! It listens on a free port of this machine, answers an engine's polling paths from a model list
+//! that the test sets, and plays one script for each request that runs a model. It writes down what
+//! it received and how each request ended. It knows nothing of Warmgate.
+
+mod catalogue;
+mod journal;
+mod script;
+mod serve;
+mod usual;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use tokio::net::{TcpListener, TcpSocket};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+pub use catalogue::{Engine, Model, Polls};
+pub use journal::{End, Record};
+pub use script::{Hold, Script};
+
+use serve::Stage;
+
+/// One scripted node. Dropping it closes everything.
+pub struct Upstream {
+    name: String,
+    address: SocketAddr,
+    stage: Arc<Stage>,
+    running: Option<Running>,
+    /// Keeps the port while nothing listens on it, so that no other test can get it.
+    port_holder: Option<TcpSocket>,
+}
+
+/// The accepting task and the way to end it.
+struct Running {
+    stop: oneshot::Sender<()>,
+    done: JoinHandle<()>,
+}
+
+impl Upstream {
+    /// A node that looks like Ollama.
+    pub async fn ollama(name: &str, models: Vec<Model>) -> Upstream {
+        Upstream::start(name, Engine::Ollama, models).await
+    }
+
+    /// A node that speaks OpenAI's API only.
+    pub async fn openai(name: &str, models: Vec<Model>) -> Upstream {
+        Upstream::start(name, Engine::OpenAi, models).await
+    }
+
+    async fn start(name: &str, engine: Engine, models: Vec<Model>) -> Upstream {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let mut upstream = Upstream {
+            name: name.to_owned(),
+            address: listener.local_addr().expect("an address"),
+            stage: Arc::new(Stage::new(engine, models)),
+            running: None,
+            port_holder: None,
+        };
+        upstream.serve(listener);
+        upstream
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The value of `engine:` in Warmgate's configuration.
+    pub fn engine(&self) -> &'static str {
+        self.stage.catalogue.lock().expect("catalogue").engine.name()
+    }
+
+    /// What every request plays that has no script of its own.
+    pub fn always(&self, script: Script) {
+        self.stage.scripts.lock().expect("scripts").always = script;
+    }
+
+    /// What the next request plays; several calls queue up.
+    pub fn next(&self, script: Script) {
+        let mut scripts = self.stage.scripts.lock().expect("scripts");
+        scripts.queue.push_back(script);
+    }
+
+    pub fn set_models(&self, models: Vec<Model>) {
+        self.stage.catalogue.lock().expect("catalogue").models = models;
+    }
+
+    pub fn set_polls(&self, polls: Polls) {
+        self.stage.catalogue.lock().expect("catalogue").polls = polls;
+    }
+
+    /// Ends it as a killed process ends: connections close, new ones are refused.
+    pub async fn kill(&mut self) {
+        let running = self.running.take().expect("a running upstream");
+        let _ = running.stop.send(());
+        running.done.await.expect("the accepting task");
+        let holder = TcpSocket::new_v4().expect("a socket");
+        holder.set_reuseaddr(true).expect("SO_REUSEADDR");
+        holder.bind(self.address).expect("the same port");
+        self.port_holder = Some(holder);
+    }
+
+    /// Listens again on the same port.
+    pub fn revive(&mut self) {
+        let holder = self.port_holder.take().expect("a killed upstream");
+        self.serve(holder.listen(1024).expect("listening again"));
+    }
+
+    /// How many requests have arrived, polls not counted.
+    pub fn count(&self) -> usize {
+        self.stage.journal.count()
+    }
+
+    /// How many of them have not ended.
+    pub fn in_flight(&self) -> usize {
+        self.stage.journal.in_flight()
+    }
+
+    /// The nth request (from 0), as soon as all of it has arrived.
+    #[track_caller]
+    pub fn request(&self, n: usize) -> impl Future<Output = Record> + '_ {
+        self.stage.journal.request(&self.name, n)
+    }
+
+    /// The moment at which the peer of the nth request closed before it had its answer.
+    #[track_caller]
+    pub fn peer_gone(&self, n: usize) -> impl Future<Output = Instant> + '_ {
+        self.stage.journal.ended(&self.name, n, End::PeerGone)
+    }
+
+    /// The moment at which the last byte of the nth answer was written.
+    #[track_caller]
+    pub fn answered(&self, n: usize) -> impl Future<Output = Instant> + '_ {
+        self.stage.journal.ended(&self.name, n, End::Played)
+    }
+
+    fn serve(&mut self, listener: TcpListener) {
+        let (stop, stopped) = oneshot::channel();
+        let done = tokio::spawn(serve::accept(listener, self.stage.clone(), stopped));
+        self.running = Some(Running { stop, done });
+    }
+}
