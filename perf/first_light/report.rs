@@ -1,0 +1,101 @@
+//! The table on the screen, and the files under `perf/results`.
+
+use std::fmt::Write;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::json;
+
+use crate::plan::Plan;
+use crate::summary::{Summary, Target};
+
+/// A name, and the number under it.
+type Line = (&'static str, fn(&Summary) -> f64);
+
+pub fn print(plan: &Plan, fleet: &Summary, shuffle: &Summary, targets: &[Target]) {
+    let (count, spread) = (plan.conversations.len(), plan.spread);
+    println!("{count} conversations beginning within {spread:?}, seed {}", plan.seed);
+    println!("{:<44}{:>10}{:>10}", "", fleet.policy, shuffle.policy);
+    let lines: [Line; 10] = [
+        ("follow-ups on the node of their last turn", |s| s.stayed),
+        ("  or with a better score elsewhere", |s| s.stayed_or_better),
+        ("cached share of prompt tokens", |s| s.cached_share),
+        ("  ideal", |s| s.ideal_share),
+        ("follow-ups' first token, mean s", |s| s.follow_up_mean_s),
+        ("  p50", |s| s.follow_up_p50_s),
+        ("  p95", |s| s.follow_up_p95_s),
+        ("openings' first token, mean s", |s| s.opening_mean_s),
+        ("depths confirmed by the node", |s| s.depths_agreeing),
+        ("  requests apart, mean", |s| s.depth_apart_mean),
+    ];
+    for (name, value) in lines {
+        println!("{name:<44}{:>10.3}{:>10.3}", value(fleet), value(shuffle));
+    }
+    for target in targets {
+        println!("{} {}", if target.met { "met:   " } else { "MISSED:" }, target.what);
+    }
+}
+
+/// Writes summary and rows, named by the date.
+pub fn keep(plan: &Plan, runs: &[Summary], targets: &[Target]) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("perf/results");
+    std::fs::create_dir_all(&folder).expect("perf/results");
+    let name = format!("first_light-{}", said("date", &["-u", "+%Y-%m-%d"]));
+    let summary = json!({
+        "command": "cargo run --release --example first_light",
+        "commit": said("git", &["describe", "--always", "--dirty", "--abbrev=12"]),
+        "machine": machine(),
+        "seed": plan.seed,
+        "conversations": plan.conversations.len(),
+        "spread_s": plan.spread.as_secs(),
+        "runs": runs,
+        "targets": targets,
+        "run_again_when": "the score, the session key, the pins or the simulated engine change",
+    });
+    let summary = format!("{summary:#}\n");
+    std::fs::write(folder.join(format!("{name}.json")), summary).expect("the summary");
+    std::fs::write(folder.join(format!("{name}.csv")), csv(runs)).expect("the rows");
+    println!("kept as perf/results/{name}.json and .csv");
+}
+
+fn csv(runs: &[Summary]) -> String {
+    let mut text = String::from(
+        "policy,conversation,turn,node,first_token_ms,prompt_tokens,cached_tokens,output_tokens,\
+         better_elsewhere,decided_at_depth,arrived_at_depth\n",
+    );
+    for (policy, row) in runs.iter().flat_map(|run| run.rows.iter().map(|row| (run.policy, row))) {
+        let _ = writeln!(
+            text,
+            "{policy},{},{},{},{},{},{},{},{},{},{}",
+            row.conversation,
+            row.turn,
+            row.node,
+            row.first_token.as_millis(),
+            row.prompt_tokens,
+            row.cached_tokens,
+            row.output_tokens,
+            row.better_elsewhere,
+            row.decided_at_depth,
+            row.arrived_at_depth,
+        );
+    }
+    text
+}
+
+fn machine() -> String {
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let line = info.lines().find(|line| line.starts_with("model name"));
+    let name = line.and_then(|line| line.split(": ").nth(1));
+    format!("{cores} cores, {}", name.unwrap_or("processor unknown"))
+}
+
+/// What a command prints, or `unknown`.
+fn said(program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).output();
+    let text = output.map(|o| String::from_utf8_lossy(&o.stdout).trim().to_owned());
+    match text {
+        Ok(text) if !text.is_empty() => text,
+        _ => "unknown".to_owned(),
+    }
+}
