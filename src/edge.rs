@@ -23,6 +23,7 @@ pub mod health;
 pub mod ingress;
 pub mod intake;
 pub mod lease;
+pub mod lists;
 pub mod local;
 pub mod metrics;
 pub mod node;

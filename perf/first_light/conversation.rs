@@ -135,7 +135,7 @@ impl Talk {
     async fn receipt(&self, reply: &Reply) -> Value {
         let path = format!("/fleet/receipts/{}", reply.request_id());
         let conn = Conn::open(self.admin).await;
-        conn.exchange(&Request::get(&path)).await.json().await
+        conn.exchange(&Request::get_as("localhost", &path)).await.json().await
     }
 }
 

@@ -5,17 +5,22 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use super::{DemoArgs, logging};
+use super::{DemoArgs, EXIT_WRONG, logging};
 use crate::config::{AccessLog, Admin, Listen, Plan, Upstream};
 use crate::edge::ingress::Ingress;
 use crate::edge::server::{Beside, serve};
 use crate::sim::fleet::Fleet;
 
 pub fn demo(args: DemoArgs) -> ExitCode {
+    if !args.admin.ip().is_loopback() {
+        eprintln!("warmgate: the admin address has no token yet and must be on this machine, such as 127.0.0.1:9435");
+        return ExitCode::from(EXIT_WRONG);
+    }
     logging::start();
     let served = Fleet::demo().map(Arc::new).and_then(|fleet| {
         let plan = plan(&args, &fleet)?;
-        let beside = Beside { services: vec![Box::new(fleet.service())], simulated: true, greeting: Some(greeting) };
+        let services = vec![Box::new(fleet.service()) as Box<_>];
+        let beside = Beside { services, simulated: true, greeting: Some(greeting), ..Beside::default() };
         serve(plan, beside).map_err(io::Error::other)
     });
     match served {

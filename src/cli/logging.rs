@@ -7,7 +7,7 @@ use env_logger::{Builder, Env, Target};
 use crate::edge::access_log;
 
 /// What is logged unless `RUST_LOG` says otherwise.
-const DEFAULT: &str = "warn,warmgate=info,access=info";
+const DEFAULT: &str = "error,warmgate=info";
 
 pub fn start() {
     let mut builder = Builder::from_env(Env::default().default_filter_or(DEFAULT));

@@ -31,10 +31,11 @@ pub fn run(args: RunArgs) -> ExitCode {
         Some(place) => log::info!("configuration: {}", place.display()),
         None => log::info!("configuration: none, all defaults"),
     }
-    if plan.upstreams.is_empty() {
+    let is_guess = plan.upstreams.is_empty();
+    if is_guess {
         look_around(&mut plan);
     }
-    match serve(plan, Beside::default()) {
+    match serve(plan, Beside { is_guess, ..Beside::default() }) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("warmgate: {error}");

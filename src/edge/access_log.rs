@@ -7,7 +7,7 @@ use crate::config::AccessLog;
 use crate::routing::fleet::UpstreamId;
 
 /// The log target of access lines, for whoever formats or filters them.
-pub const TARGET: &str = "access";
+pub const TARGET: &str = "warmgate::access";
 
 pub fn write(form: AccessLog, receipt: &Receipt, name: &dyn Fn(UpstreamId) -> String) {
     let last = receipt.attempts.last();

@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use http::{Method, Response, StatusCode};
+use pingora::http::RequestHeader;
 use pingora_core::apps::http_app::ServeHttp;
 use pingora_core::protocols::http::ServerSession;
 use serde_json::{Value, json};
 
 use super::ingress::Ingress;
+use super::lists;
 use super::node::Node;
 use crate::routing::fleet::Fleet;
 
@@ -18,6 +20,9 @@ pub struct Admin {
 
 /// Receipts listed when no `limit` is given.
 const RECEIPTS_LISTED: usize = 50;
+
+/// Receipts listed at most.
+const RECEIPTS_LISTED_MAX: usize = 500;
 
 const INDEX: &str = "warmgate admin\n\n\
     GET /metrics                 Prometheus\n\
@@ -29,6 +34,9 @@ const INDEX: &str = "warmgate admin\n\n\
 impl ServeHttp for Admin {
     async fn response(&self, session: &mut ServerSession) -> Response<Vec<u8>> {
         let head = session.req_header();
+        if !host_is_ours(head) {
+            return text(403, "text/plain", b"ask for this port by its address or as localhost\n".to_vec());
+        }
         if head.method != Method::GET && head.method != Method::HEAD {
             return text(405, "text/plain", b"this port takes GET\n".to_vec());
         }
@@ -51,20 +59,34 @@ impl Admin {
         let ingress = &self.ingress;
         let nodes = |fleet: &mut Fleet| ingress.nodes.iter().map(|node| node_json(fleet, node)).collect::<Vec<_>>();
         let (nodes, leases) = ingress.fleet.with(|fleet, _| (nodes(fleet), fleet.live_leases()));
+        let conflicts = lists::conflicts(ingress);
+        let conflicts = conflicts.iter().map(|conflict| json!({"model": conflict.name, "digests": conflict.digests}));
         json!({
             "version": env!("CARGO_PKG_VERSION"),
             "simulated": ingress.simulated,
             "ready": ingress.readiness().is_ok(),
             "in_flight": leases,
             "nodes": nodes,
+            "conflicts": conflicts.collect::<Vec<_>>(),
         })
     }
 
     fn receipts(&self, query: &str) -> Value {
         let limit = query.split('&').find_map(|pair| pair.strip_prefix("limit=")?.parse().ok());
-        let latest = self.ingress.receipts.latest(limit.unwrap_or(RECEIPTS_LISTED));
+        let latest = self.ingress.receipts.latest(limit.unwrap_or(RECEIPTS_LISTED).min(RECEIPTS_LISTED_MAX));
         latest.iter().map(|receipt| receipt.to_json(&|id| self.ingress.node_name(id))).collect()
     }
+}
+
+/// A page of somebody's that a browser resolves to this machine must not read what is here.
+fn host_is_ours(head: &RequestHeader) -> bool {
+    let host = head.headers.get(http::header::HOST).and_then(|host| host.to_str().ok());
+    let authority = head.uri.authority().map(|authority| authority.as_str());
+    let Some(host) = host.or(authority) else { return true };
+    let name =
+        host.rsplit_once(':').filter(|(_, port)| port.bytes().all(|b| b.is_ascii_digit())).map_or(host, |(n, _)| n);
+    let name = name.trim_start_matches('[').trim_end_matches(']');
+    name.eq_ignore_ascii_case("localhost") || name.parse::<std::net::IpAddr>().is_ok()
 }
 
 fn node_json(fleet: &Fleet, node: &Node) -> Value {

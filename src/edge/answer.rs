@@ -10,10 +10,10 @@ use crate::routing::ask::Dialect;
 use crate::wire;
 
 /// Writes a whole answer. To a HEAD request only its head.
-pub async fn write(session: &mut Session, status: u16, content_type: &str, body: Vec<u8>) -> Result<()> {
+pub async fn write(session: &mut Session, status: u16, content_type: &str, body: impl Into<Bytes>) -> Result<()> {
     let mut header = ResponseHeader::build(status, Some(4))?;
     header.insert_header("content-type", content_type)?;
-    send(session, header, body).await
+    send(session, header, body.into()).await
 }
 
 pub async fn json(session: &mut Session, status: u16, value: &serde_json::Value) -> Result<()> {
@@ -35,15 +35,15 @@ pub async fn refuse(session: &mut Session, dialect: Dialect, refusal: &Refusal, 
     if let Some(should_retry) = refusal.should_retry() {
         header.insert_header("x-should-retry", if should_retry { "true" } else { "false" })?;
     }
-    send(session, header, wire::error::body(dialect, status, &refusal.message())).await
+    send(session, header, wire::error::body(dialect, status, &refusal.message()).into()).await
 }
 
-async fn send(session: &mut Session, mut header: ResponseHeader, body: Vec<u8>) -> Result<()> {
+async fn send(session: &mut Session, mut header: ResponseHeader, body: Bytes) -> Result<()> {
     header.insert_header("content-length", body.len())?;
     let bodiless = session.req_header().method == http::Method::HEAD;
     session.write_response_header(Box::new(header), bodiless).await?;
     if !bodiless {
-        session.write_response_body(Some(Bytes::from(body)), true).await?;
+        session.write_response_body(Some(body), true).await?;
     }
     Ok(())
 }

@@ -13,7 +13,7 @@ use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, EXPECT};
 use pingora_core::{Error, ErrorType};
 use pingora_proxy::Session;
 use thiserror::Error as ThisError;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::budget::{Budget, Buffer, Spent};
 use super::coding::{self, Coding, CodingError, Decoder};
@@ -154,13 +154,47 @@ async fn fill(
     limit_bytes: usize,
 ) -> Result<(), BodyError> {
     let expected_bytes = declared.unwrap_or(limit_bytes);
-    while let Some(piece) = session.read_request_body().await.map_err(owner_of)? {
+    let mut pace = Pace::start();
+    while let Some(piece) = next_piece(session).await? {
+        pace.note(piece.len())?;
         if piece.len() > limit_bytes - buffer.len() {
             return Err(BodyError::TooLarge { limit_bytes });
         }
         buffer.push(&piece, expected_bytes).await?;
     }
     Ok(())
+}
+
+async fn next_piece(session: &mut Session) -> Result<Option<Bytes>, BodyError> {
+    let reading = timeout(PACE_WINDOW, session.read_request_body());
+    reading.await.map_err(|_| BodyError::TooSlow)?.map_err(owner_of)
+}
+
+/// A body must come with at least `PACE_BYTES` in each `PACE_WINDOW`, or end: a few that dribble must
+/// not hold the memory of all.
+struct Pace {
+    since: Instant,
+    bytes: usize,
+}
+
+const PACE_WINDOW: Duration = Duration::from_secs(10);
+const PACE_BYTES: usize = 64 * 1024;
+
+impl Pace {
+    fn start() -> Pace {
+        Pace { since: Instant::now(), bytes: 0 }
+    }
+
+    fn note(&mut self, bytes: usize) -> Result<(), BodyError> {
+        self.bytes += bytes;
+        if self.since.elapsed() >= PACE_WINDOW {
+            if self.bytes < PACE_BYTES {
+                return Err(BodyError::TooSlow);
+            }
+            *self = Pace::start();
+        }
+        Ok(())
+    }
 }
 
 fn owner_of(error: Box<Error>) -> BodyError {

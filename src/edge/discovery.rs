@@ -50,25 +50,27 @@ impl ServiceDiscovery for FleetDiscovery {
 async fn locate(node: Arc<Node>) {
     match timeout(RESOLVE_MAX, node.target.resolve()).await {
         Ok(Ok(addresses)) => {
-            let known = node.address.load_full();
-            if known.is_none_or(|known| !addresses.contains(&known)) {
-                node.address.store(first_open(&addresses).await.map(Arc::new));
-            }
+            let known = node.address.load_full().map(|known| *known);
+            node.address.store(first_open(&addresses, known).await.map(Arc::new));
         }
         Ok(Err(error)) => node.note_problem(&format!("its host name does not resolve ({})", error.kind())),
         Err(_) => node.note_problem("its host name does not resolve in time"),
     }
 }
 
-/// The first of the addresses that accepts connections, else the first: `localhost` often means two
-/// and listens on one.
-async fn first_open(addresses: &[SocketAddr]) -> Option<SocketAddr> {
-    if addresses.len() > 1 {
-        for address in addresses {
-            if let Ok(Ok(_)) = timeout(TRY_MAX, TcpStream::connect(address)).await {
-                return Some(*address);
-            }
+/// The known address if it accepts connections, else the first of the others that does, else the
+/// known or the first: `localhost` often means two addresses and listens on one.
+async fn first_open(addresses: &[SocketAddr], known: Option<SocketAddr>) -> Option<SocketAddr> {
+    let known = known.filter(|known| addresses.contains(known));
+    let first = known.or(addresses.first().copied())?;
+    if addresses.len() == 1 {
+        return Some(first);
+    }
+    let others = addresses.iter().copied().filter(|address| *address != first);
+    for address in std::iter::once(first).chain(others) {
+        if let Ok(Ok(_)) = timeout(TRY_MAX, TcpStream::connect(address)).await {
+            return Some(address);
         }
     }
-    addresses.first().copied()
+    Some(first)
 }

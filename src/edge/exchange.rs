@@ -6,9 +6,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use pingora::http::ResponseHeader;
+
 use super::access_log;
 use super::body::Body;
 use super::clock::wall_ms;
+use super::headers;
 use super::ingress::Ingress;
 use super::lease::Lease;
 use super::node::Node;
@@ -18,9 +21,9 @@ use super::refusal::Refusal;
 use super::replay::Replay;
 use super::request_id;
 use crate::routing::ask::{Ask, Dialect};
-use crate::routing::fleet::{Fleet, Outcome};
+use crate::routing::fleet::Outcome;
 use crate::routing::moment::Moment;
-use crate::routing::name;
+use crate::routing::name::{self, Naming};
 use crate::routing::retry::Cause;
 use crate::routing::select::{Decision, Exclusion, Query, Row, decide, dialects_of};
 use crate::routing::session;
@@ -40,6 +43,8 @@ pub struct Exchange {
     /// The node to ask once more, since its pooled connection had gone stale.
     pub again: Option<Arc<Node>>,
     pub stale_connections: usize,
+    /// When the current attempt began.
+    pub sent_at: Moment,
     started: Moment,
     /// From the end of the intake to the first choice of a node.
     waited_ms: f64,
@@ -76,6 +81,9 @@ impl Drop for Active {
     }
 }
 
+/// Of a path that a client made up, kept in log and receipt.
+const MAX_PATH_CHARS: usize = 256;
+
 /// Names offered to a client whose model nobody has.
 const NEAREST_SHOWN: usize = 3;
 
@@ -92,6 +100,7 @@ impl Exchange {
             cut_at: None,
             again: None,
             stale_connections: 0,
+            sent_at: Moment::default(),
             started: ingress.fleet.now(),
             waited_ms: 0.0,
             query: None,
@@ -106,7 +115,7 @@ impl Exchange {
     pub fn begin(&mut self, path: &str, given_id: Option<&str>) {
         self.request_id = request_id::accept_or_make(given_id);
         self.dialect = Dialect::of_path(path);
-        self.receipt.path = path.to_string();
+        self.receipt.path = path.chars().take(MAX_PATH_CHARS).collect();
     }
 
     /// The request is understood.
@@ -142,8 +151,20 @@ impl Exchange {
 
     /// Whether a request that failed at the current node may be sent to another.
     pub fn may_move(&self, cause: Cause) -> bool {
-        let attempts_left = self.receipt.attempts.len() < self.ingress.plan.resilience.attempts as usize;
-        cause.may_move() && attempts_left && self.has_another()
+        cause.may_move() && self.has_attempts_left() && self.has_another()
+    }
+
+    pub fn has_attempts_left(&self) -> bool {
+        self.receipt.attempts.len() < self.ingress.plan.resilience.attempts as usize
+    }
+
+    /// How the head of an answer says that the attempt failed, if it does.
+    pub fn cause_of(&self, response: &ResponseHeader) -> Option<Cause> {
+        let runs_model = self.query.as_ref().is_some_and(|query| query.ask.endpoint.runs_model());
+        if runs_model && response.status.is_success() && headers::declares_nothing(response) {
+            return Some(Cause::Nonsense);
+        }
+        Cause::of_status(response.status.as_u16())
     }
 
     /// The current attempt failed before its first byte.
@@ -161,7 +182,7 @@ impl Exchange {
             Cause::ConnectFailed if current.node.saw_up(false) => {
                 self.ingress.fleet.with(|fleet, _| fleet.learn_health(current.node.id, false));
             }
-            Cause::ModelGone => {
+            Cause::ModelGone if self.says_model_gone(&current.node) => {
                 self.ingress.fleet.with(|fleet, _| fleet.learn_gone(current.node.id, &self.receipt.model));
             }
             _ => {}
@@ -301,11 +322,22 @@ impl Exchange {
         self.receipt.total_ms = self.elapsed_ms();
         let metrics = &self.ingress.metrics;
         metrics.requests.with_label_values(&[self.dialect.name(), label]).inc();
-        metrics.affinity.with_label_values(&[self.receipt.affinity]).inc();
-        self.count_tokens();
+        if !self.receipt.attempts.is_empty() {
+            metrics.affinity.with_label_values(&[self.receipt.affinity]).inc();
+            self.count_tokens();
+        }
         let receipt = std::mem::take(&mut self.receipt);
         access_log::write(self.ingress.plan.log.access, &receipt, &|id| self.ingress.node_name(id));
-        self.ingress.receipts.add(receipt);
+        if !receipt.model.is_empty() {
+            self.ingress.receipts.add(receipt);
+        }
+    }
+
+    /// Whether a 404 can only mean that the model is gone: Ollama serves its chat paths for every model
+    /// it has, while other engines lack paths, and then the model is still there.
+    fn says_model_gone(&self, node: &Node) -> bool {
+        let ollama = node.engine.get().is_some_and(|engine| engine.naming == Naming::Ollama);
+        ollama && self.query.as_ref().is_some_and(|query| query.ask.endpoint.is_conversation())
     }
 
     fn has_another(&self) -> bool {
@@ -325,22 +357,38 @@ impl Exchange {
         match () {
             _ if reasons.is_empty() && decision.rows.is_empty() => self.unknown_model(model),
             _ if reasons.iter().any(down) || !decision.rows.is_empty() => {
-                Refusal::AllDown { model, retry_after_s: self.ingress.plan.health.interval.0.as_secs() }
+                Refusal::AllDown { model, retry_after_s: self.next_check_s() }
             }
             _ if reasons.iter().all(|reason| *reason == Exclusion::WrongDialect) => {
                 let dialects = self.ingress.fleet.with(|fleet, _| dialects_of(fleet, &model));
                 Refusal::WrongDialect { model, dialects }
             }
-            _ => Refusal::CannotFit { model },
+            _ => Refusal::CannotServe { model, missing: self.missing(&reasons) },
         }
     }
 
+    fn missing(&self, reasons: &[Exclusion]) -> &'static str {
+        let needs = self.query.as_ref().map(|query| query.ask.needs).unwrap_or_default();
+        match () {
+            _ if !reasons.contains(&Exclusion::LacksAbility) => "memory",
+            _ if needs.vision && needs.tools => "vision or tools",
+            _ if needs.vision => "vision",
+            _ => "tools",
+        }
+    }
+
+    fn next_check_s(&self) -> u64 {
+        self.ingress.plan.health.interval.0.as_secs()
+    }
+
     fn unknown_model(&self, model: String) -> Refusal {
-        let nearest = |fleet: &Fleet| {
-            name::nearest(&model, fleet.model_names(), NEAREST_SHOWN).into_iter().map(String::from).collect()
-        };
-        let nearest = self.ingress.fleet.with(|fleet, _| nearest(fleet));
-        Refusal::UnknownModel { model, nearest }
+        let (names, whole) = self.ingress.fleet.with(|fleet, _| (fleet.model_names(), fleet.is_known_whole()));
+        if whole || self.ingress.is_guess {
+            let nearest = name::nearest(&model, &names, NEAREST_SHOWN);
+            Refusal::UnknownModel { model, nearest }
+        } else {
+            Refusal::NotYetKnown { model, retry_after_s: self.next_check_s() }
+        }
     }
 
     fn last_cause(&self) -> Option<Cause> {

@@ -32,7 +32,10 @@ pub struct Gateway {
 }
 
 /// Pooled connections that turn out to be closed are no fault of the node's; so many are forgiven.
-const STALE_CONNECTIONS_MAX: usize = 3;
+const STALE_CONNECTIONS_MAX: usize = 2;
+
+/// A connection that was stale fails at once. One that fails later was at work on the request.
+const STALE_WITHIN: Duration = Duration::from_secs(1);
 
 /// For one write of a piece of the request to an upstream that does not read.
 const UPSTREAM_WRITE_MAX: Duration = Duration::from_secs(60);
@@ -86,6 +89,7 @@ impl ProxyHttp for Gateway {
             let patience = Patience { first_byte: Some(timeouts.first_byte.0), idle: Some(timeouts.idle.0) };
             replay.prepare(body.bytes.clone(), patience);
         }
+        exchange.sent_at = self.ingress.fleet.now();
         Ok(Box::new(self.peer(&node)?))
     }
 
@@ -111,25 +115,24 @@ impl ProxyHttp for Gateway {
         response: &mut ResponseHeader,
         exchange: &mut Exchange,
     ) -> Result<()> {
-        let status = response.status.as_u16();
-        match Cause::of_status(status).filter(|cause| exchange.may_move(*cause)) {
-            Some(cause) => {
+        if let Some(cause) = exchange.cause_of(response) {
+            let retry = exchange.may_move(cause);
+            if retry || !cause.may_be_told() {
                 exchange.attempt_failed(cause);
-                let mut error = Error::explain(ErrorType::HTTPStatus(status), "the node cannot now").into_up();
-                error.set_retry(true);
-                Err(error)
-            }
-            None => {
-                // Here and not later: for the client Pingora gives every answer a framing.
-                exchange.end_is_unsure = headers::end_is_unsure(response, session);
-                Ok(())
+                let status = ErrorType::HTTPStatus(response.status.as_u16());
+                let mut error = Error::explain(status, cause.name()).into_up();
+                error.set_retry(retry);
+                return Err(error);
             }
         }
+        // Here and not later: for the client Pingora gives every answer a framing.
+        exchange.end_is_unsure = headers::end_is_unsure(response, session);
+        Ok(())
     }
 
     async fn response_filter(
         &self,
-        _: &mut Session,
+        session: &mut Session,
         response: &mut ResponseHeader,
         exchange: &mut Exchange,
     ) -> Result<()> {
@@ -138,9 +141,14 @@ impl ProxyHttp for Gateway {
         }
         let content_type = headers::content_type(response);
         exchange.answering(response.status.as_u16(), &content_type);
+        headers::for_client(response, session.req_header().version)?;
         headers::keep_streams_flowing(response, &content_type)?;
         for (name, value) in exchange.routing_headers() {
-            response.insert_header(name, value)?;
+            headers::tell(response, name, &value);
+        }
+        if headers::is_bodiless(response, session) {
+            // No body, so no hook will see its end.
+            let _ = exchange.complete();
         }
         response.insert_header("x-request-id", &exchange.request_id)
     }
@@ -187,12 +195,17 @@ impl ProxyHttp for Gateway {
             error.as_up();
         }
         error.set_retry(false);
-        if error.esource() == &ErrorSource::Downstream || has_begun(session) || exchange.node().is_none() {
-            // Gone, or begun, or given up by `upstream_response_filter`, which has said what it means.
-            error.set_retry(matches!(error.etype(), ErrorType::HTTPStatus(_)) && !has_begun(session));
+        if has_begun(session) || error.esource() != &ErrorSource::Upstream {
+            // Begun; or the client's leaving, or a fault of our own, for neither of which a node is to blame.
             return error;
         }
-        if reused && cut.is_none() && exchange.stale_connections < STALE_CONNECTIONS_MAX {
+        if exchange.node().is_none() {
+            // Given up by `upstream_response_filter`, which has said what that means.
+            error.set_retry(exchange.has_attempts_left());
+            return error;
+        }
+        let at_once = self.ingress.fleet.now().since(exchange.sent_at) < STALE_WITHIN;
+        if reused && at_once && cut.is_none() && exchange.stale_connections < STALE_CONNECTIONS_MAX {
             exchange.stale_connections += 1;
             exchange.again = exchange.node().cloned();
             error.set_retry(true);

@@ -1,22 +1,16 @@
 //! What happens to headers on the way: towards the upstream, and back.
 
-use http::header::{
-    ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HOST, TRANSFER_ENCODING,
-};
+use http::header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HOST, TRANSFER_ENCODING};
+use http::{HeaderName, HeaderValue, Version};
 use pingora::http::{RequestHeader, ResponseHeader};
 use pingora_core::{ErrorType, OrErr, Result};
 use pingora_proxy::Session;
 
 use super::target::Target;
 
-/// Never sent on: the client's credentials in all their spellings, what browsers add about
-/// themselves, and what belongs to the connection that ends here.
-const NOT_SENT_ON: [&str; 16] = [
-    "authorization",
-    "x-api-key",
-    "api-key",
-    "x-goog-api-key",
-    "proxy-authorization",
+/// Never sent on: what browsers add about themselves, what belongs to the connection that ends here,
+/// and what steers engines from outside.
+const NOT_SENT_ON: [&str; 13] = [
     "cookie",
     "origin",
     "referer",
@@ -28,22 +22,72 @@ const NOT_SENT_ON: [&str; 16] = [
     "x-data-parallel-rank",
     "x-vllm-priority",
     "x-smg-routing-key",
+    "x-forwarded-authorization",
+    "accept-encoding",
 ];
+
+/// Headers whose names hold one of these carry a credential, in whatever spelling; the client's are
+/// for Warmgate and never for an upstream.
+const CREDENTIALS: [&str; 6] = ["authorization", "api-key", "apikey", "token", "secret", "subscription-key"];
+
+/// Never sent back: they are about places and names that only make sense behind Warmgate.
+const NOT_SENT_BACK: [&str; 7] = [
+    "location",
+    "via",
+    "set-cookie",
+    "www-authenticate",
+    "access-control-allow-origin",
+    "access-control-allow-credentials",
+    "keep-alive",
+];
+
+/// The one query parameter that clients send and engines know (Anthropic's SDK).
+const KEPT_QUERY: &str = "beta=true";
 
 /// Makes the request one to `target`: its path, its host, its key, and nothing of the client's own.
 /// Answers are wanted uncompressed, since streams are read on the way.
 pub fn address(request: &mut RequestHeader, target: &Target) -> Result<()> {
-    let path_and_query = request.uri.path_and_query().map_or("/", |path| path.as_str());
-    let joined = target.join(path_and_query);
-    request.set_uri(joined.parse().or_err(ErrorType::InvalidHTTPHeader, "the joined path is no URI")?);
-    for name in NOT_SENT_ON {
-        request.remove_header(name);
+    let path = request.uri.path();
+    let path = match request.uri.query() {
+        Some(KEPT_QUERY) => format!("{path}?{KEPT_QUERY}"),
+        _ => path.to_string(),
+    };
+    request.set_uri(target.join(&path).parse().or_err(ErrorType::InvalidHTTPHeader, "the joined path is no URI")?);
+    let is_credential = |name: &str| CREDENTIALS.iter().any(|part| name.contains(part));
+    let not_sent_on: Vec<HeaderName> = request
+        .headers
+        .keys()
+        .filter(|name| NOT_SENT_ON.contains(&name.as_str()) || is_credential(name.as_str()))
+        .cloned()
+        .collect();
+    for name in not_sent_on {
+        request.remove_header(&name);
     }
-    request.remove_header(&ACCEPT_ENCODING);
     request.insert_header(HOST, target.authority())?;
     match target.authorization() {
         Some(value) => request.insert_header(AUTHORIZATION, value),
         None => Ok(()),
+    }
+}
+
+/// Makes an upstream's answer one of ours, in one framing that the client's version of HTTP has.
+pub fn for_client(response: &mut ResponseHeader, version: Version) -> Result<()> {
+    for name in NOT_SENT_BACK {
+        response.remove_header(name);
+    }
+    if version < Version::HTTP_11 {
+        response.remove_header(&TRANSFER_ENCODING);
+    }
+    match response.headers.get(CONTENT_LENGTH).cloned() {
+        Some(length) => response.insert_header(CONTENT_LENGTH, length),
+        None => Ok(()),
+    }
+}
+
+/// Adds a header that tells how an answer came about; a value that no header can carry is left out.
+pub fn tell(response: &mut ResponseHeader, name: &'static str, value: &str) {
+    if let Ok(value) = HeaderValue::from_bytes(value.as_bytes()) {
+        let _ = response.insert_header(name, value);
     }
 }
 
@@ -57,13 +101,23 @@ pub fn content_type(response: &ResponseHeader) -> String {
     value.unwrap_or_default().to_string()
 }
 
+/// Whether the answer has no body at all.
+pub fn is_bodiless(response: &ResponseHeader, session: &Session) -> bool {
+    let by_status = matches!(response.status.as_u16(), 204 | 304);
+    by_status || declares_nothing(response) || session.req_header().method == http::Method::HEAD
+}
+
+/// Whether the answer says that its body is empty.
+pub fn declares_nothing(response: &ResponseHeader) -> bool {
+    response.headers.get(CONTENT_LENGTH).is_some_and(|length| length.as_bytes() == b"0")
+}
+
 /// Whether only the end of the connection tells the end of the answer, so that its content has to say
 /// whether that was all.
 pub fn end_is_unsure(response: &ResponseHeader, session: &Session) -> bool {
     let framed = response.headers.contains_key(CONTENT_LENGTH) || response.headers.contains_key(TRANSFER_ENCODING);
-    let bodiless = session.req_header().method == http::Method::HEAD || matches!(response.status.as_u16(), 204 | 304);
     let readable = !response.headers.contains_key(CONTENT_ENCODING) && has_end(&content_type(response));
-    !framed && !bodiless && response.version < http::Version::HTTP_2 && readable
+    !framed && !is_bodiless(response, session) && response.version < Version::HTTP_2 && readable
 }
 
 /// Forms of which the observer can say whether they are complete.

@@ -13,6 +13,7 @@ use super::budget::Budget;
 use super::discovery::FleetDiscovery;
 use super::fetch::Fetcher;
 use super::health::EngineCheck;
+use super::lists::Lists;
 use super::metrics::Metrics;
 use super::node::Node;
 use super::receipt::Receipts;
@@ -21,7 +22,7 @@ use super::shared_fleet::SharedFleet;
 use super::target::Target;
 use crate::config::{self, Plan};
 use crate::engines;
-use crate::routing::fleet::{Policy, Rules, UpstreamId};
+use crate::routing::fleet::{Fleet, Policy, Rules, UpstreamId};
 use crate::routing::upstream::Spec;
 
 pub struct Ingress {
@@ -38,6 +39,9 @@ pub struct Ingress {
     pub active: Arc<AtomicUsize>,
     /// The fleet is simulated, and says so wherever it can.
     pub simulated: bool,
+    /// Nobody configured an upstream: the nodes are ports at which an engine might be found.
+    pub is_guess: bool,
+    pub lists: Lists,
 }
 
 /// For a whole request body to arrive, however large.
@@ -79,6 +83,8 @@ impl Ingress {
             body_limits,
             active: Arc::default(),
             simulated: false,
+            is_guess: false,
+            lists: Lists::default(),
         })
     }
 
@@ -90,27 +96,21 @@ impl Ingress {
         self.node(id).map_or_else(String::new, |node| node.name.clone())
     }
 
-    /// Whether some upstream can serve; else why not, and what to do.
+    /// Whether some upstream can serve; else why not and what to do, without naming places.
     pub fn readiness(&self) -> Result<(), String> {
-        if self.nodes.is_empty() {
-            return Err("no upstream is configured and no engine was found on this machine; \
-                        start one, or name yours under `upstreams:`"
-                .into());
-        }
-        let usable = |fleet: &mut crate::routing::fleet::Fleet| {
-            self.nodes.iter().any(|node| {
-                let healthy = fleet.upstream(node.id).is_some_and(|upstream| upstream.healthy && !upstream.spec.drain);
-                healthy && fleet.holdings_of(node.id).next().is_some()
-            })
+        let usable = |fleet: &Fleet, node: &Node| {
+            let up = fleet.upstream(node.id).is_some_and(|upstream| upstream.healthy && !upstream.spec.drain);
+            up && fleet.holdings_of(node.id).next().is_some()
         };
-        if self.fleet.with(|fleet, _| usable(fleet)) {
-            return Ok(());
+        let usable = self.fleet.with(|fleet, _| self.nodes.iter().filter(|node| usable(fleet, node)).count());
+        match (usable, self.nodes.len()) {
+            (1.., _) => Ok(()),
+            _ if self.is_guess => Err("no upstream is configured and no engine was found on this machine; \
+                                       start one, or name yours under `upstreams:`"
+                .into()),
+            (0, 1) => Err("the only upstream cannot serve; the admin port says why under /fleet/status".into()),
+            (0, all) => Err(format!("none of {all} upstreams can serve; the admin port says why under /fleet/status")),
         }
-        let problems = self.nodes.iter().map(|node| match node.problem.load().as_str() {
-            "" => format!("{}: has no model", node.name),
-            problem => format!("{}: {problem}", node.name),
-        });
-        Err(problems.collect::<Vec<_>>().join("; "))
     }
 }
 

@@ -45,6 +45,12 @@ pub async fn take(session: &mut Session, exchange: &mut Exchange) -> Result<bool
         Route::Unknown => Refusal::UnknownPath,
     };
     exchange.refused(&refusal);
+    if matches!(refusal, Refusal::Body(BodyError::BadFraming(_))) {
+        // Nobody can tell where the next request would begin.
+        session.set_keepalive(None);
+        answer::refuse(session, exchange.dialect, &refusal, &exchange.request_id).await?;
+        return Ok(true);
+    }
     answer::refuse(session, exchange.dialect, &refusal, &exchange.request_id).await?;
     if !body::discard(session, DISCARD_MAX_BYTES, DISCARD_MAX).await {
         session.set_keepalive(None);

@@ -12,8 +12,8 @@ use crate::routing::fleet::UpstreamId;
 use crate::routing::select::{Decision, Row};
 use crate::routing::signal::Signals;
 
-/// Receipts kept; about 4 KB each at most.
-const MAX_RECEIPTS: usize = 2048;
+/// Receipts kept; about 6 KB each at most, since names, paths and candidates are bounded.
+pub const MAX_RECEIPTS: usize = 2048;
 
 /// Candidates kept of one decision, best first.
 const MAX_CANDIDATES: usize = 16;

@@ -13,15 +13,37 @@ use crate::wire::peek::PeekError;
 pub enum Refusal {
     // The client's to mend.
     UnknownPath,
-    WrongMethod { allow: &'static str },
+    WrongMethod {
+        allow: &'static str,
+    },
     BadRequest(PeekError),
     Body(BodyError),
-    UnknownModel { model: String, nearest: Vec<String> },
-    WrongDialect { model: String, dialects: Vec<Dialect> },
+    UnknownModel {
+        model: String,
+        nearest: Vec<String>,
+    },
+    WrongDialect {
+        model: String,
+        dialects: Vec<Dialect>,
+    },
     // The fleet's.
-    AllDown { model: String, retry_after_s: u64 },
-    CannotFit { model: String },
-    AttemptsFailed { last: Cause, attempts: usize },
+    AllDown {
+        model: String,
+        retry_after_s: u64,
+    },
+    /// Nobody who answered has the model, and somebody has not answered yet.
+    NotYetKnown {
+        model: String,
+        retry_after_s: u64,
+    },
+    CannotServe {
+        model: String,
+        missing: &'static str,
+    },
+    AttemptsFailed {
+        last: Cause,
+        attempts: usize,
+    },
     // Ours.
     Internal,
 }
@@ -31,12 +53,13 @@ impl Refusal {
         match self {
             Refusal::UnknownPath | Refusal::UnknownModel { .. } => 404,
             Refusal::WrongMethod { .. } => 405,
-            Refusal::BadRequest(_) | Refusal::WrongDialect { .. } | Refusal::CannotFit { .. } => 400,
+            Refusal::BadRequest(_) | Refusal::WrongDialect { .. } | Refusal::CannotServe { .. } => 400,
             Refusal::Body(error) => body_status(error),
-            Refusal::AllDown { .. } => 503,
+            Refusal::AllDown { .. } | Refusal::NotYetKnown { .. } => 503,
             Refusal::AttemptsFailed { last: Cause::FirstByteLate, .. } => 504,
             Refusal::AttemptsFailed { last: Cause::Unavailable(status), .. } => *status,
             Refusal::AttemptsFailed { last: Cause::ModelGone, .. } => 404,
+            Refusal::AttemptsFailed { last: Cause::EngineFailed, .. } => 500,
             Refusal::AttemptsFailed { .. } => 502,
             Refusal::Internal => 500,
         }
@@ -44,7 +67,7 @@ impl Refusal {
 
     pub fn message(&self) -> String {
         match self {
-            Refusal::UnknownPath => "no such path here; see the API of Ollama or OpenAI".into(),
+            Refusal::UnknownPath => "this path is not served here".into(),
             Refusal::WrongMethod { allow } => format!("this path takes {allow}"),
             Refusal::BadRequest(error) => error.to_string(),
             Refusal::Body(error) => body_message(error),
@@ -54,8 +77,12 @@ impl Refusal {
                 format!("model '{model}' cannot be reached by this API; use one of: {}", names.join(", "))
             }
             Refusal::AllDown { model, .. } => format!("every node that has model '{model}' is down; try again later"),
-            Refusal::CannotFit { model } => {
-                format!("no node that has model '{model}' can serve this request: memory or an ability is missing")
+            Refusal::NotYetKnown { model, .. } => {
+                let shown = shown(model);
+                format!("no node that has answered so far has model '{shown}', and some have not answered yet")
+            }
+            Refusal::CannotServe { model, missing } => {
+                format!("no node that has model '{model}' can serve this request: it lacks {missing}")
             }
             Refusal::AttemptsFailed { last: Cause::FirstByteLate, .. } => {
                 "the node did not begin to answer in time".into()
@@ -71,9 +98,11 @@ impl Refusal {
     /// Seconds after which trying again may help.
     pub fn retry_after_s(&self) -> Option<u64> {
         match self {
-            Refusal::AllDown { retry_after_s, .. } => Some((*retry_after_s).max(1)),
+            Refusal::AllDown { retry_after_s, .. } | Refusal::NotYetKnown { retry_after_s, .. } => {
+                Some((*retry_after_s).max(1))
+            }
             Refusal::Body(BodyError::NoMemory) => Some(1),
-            Refusal::AttemptsFailed { last: Cause::Unavailable(_) | Cause::ConnectFailed, .. } => Some(1),
+            Refusal::AttemptsFailed { last: Cause::Unavailable(503), .. } => Some(1),
             _ => None,
         }
     }
@@ -81,12 +110,13 @@ impl Refusal {
     /// For clients that read `x-should-retry` before the status: `Some(false)` where trying again at
     /// once would only multiply the load.
     pub fn should_retry(&self) -> Option<bool> {
-        matches!(self, Refusal::AttemptsFailed { .. }).then_some(false)
+        let is_failure = matches!(self, Refusal::AttemptsFailed { .. });
+        (is_failure && self.retry_after_s().is_none()).then_some(false)
     }
 }
 
 fn unknown_model(model: &str, nearest: &[String]) -> String {
-    let shown: String = model.chars().take(MAX_SHOWN_CHARS).collect();
+    let shown = shown(model);
     match nearest {
         [] => format!("model '{shown}' not found"),
         names => format!("model '{shown}' not found; the nearest here: {}", names.join(", ")),
@@ -95,6 +125,10 @@ fn unknown_model(model: &str, nearest: &[String]) -> String {
 
 /// Of a name that a client made up.
 const MAX_SHOWN_CHARS: usize = 120;
+
+fn shown(model: &str) -> String {
+    model.chars().take(MAX_SHOWN_CHARS).collect()
+}
 
 fn body_status(error: &BodyError) -> u16 {
     match error {

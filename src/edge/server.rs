@@ -39,6 +39,8 @@ pub struct Beside {
     /// Services that must be up before the first look at the fleet.
     pub services: Vec<Box<dyn ServiceWithDependents>>,
     pub simulated: bool,
+    /// The plan's upstreams are guesses (`Ingress::is_guess`).
+    pub is_guess: bool,
     /// Printed when everything is up, after the addresses.
     pub greeting: Option<fn(&Ingress, SocketAddr) -> String>,
 }
@@ -65,6 +67,7 @@ pub fn serve(plan: Plan, beside: Beside) -> Result<(), ServeError> {
     }
     let mut ingress = Ingress::new(plan)?;
     ingress.simulated = beside.simulated;
+    ingress.is_guess = beside.is_guess;
     let ingress = Arc::new(ingress);
 
     let mut server = Server::new_with_opt_and_conf(Opt::default(), server_conf(&ingress.plan));

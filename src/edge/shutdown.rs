@@ -15,26 +15,29 @@ use pingora_core::server::{ExecutionPhase, ShutdownSignal, ShutdownSignalWatch};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::broadcast;
 
-/// SIGTERM and SIGINT drain and exit; SIGQUIT hands over to a new process.
+/// SIGTERM and SIGINT drain and exit. SIGHUP and SIGQUIT, which would end or hand over a process that
+/// does not mind them, are minded and do nothing yet.
 pub struct Signals;
 
 #[async_trait]
 impl ShutdownSignalWatch for Signals {
     async fn recv(&self) -> ShutdownSignal {
-        let (Ok(mut term), Ok(mut int), Ok(mut quit)) =
-            (signal(SignalKind::terminate()), signal(SignalKind::interrupt()), signal(SignalKind::quit()))
-        else {
+        let signals = [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup(), SignalKind::quit()];
+        let [Ok(mut term), Ok(mut int), Ok(mut hangup), Ok(mut quit)] = signals.map(signal) else {
             log::error!("signals cannot be watched; only SIGKILL will stop this process");
             return std::future::pending().await;
         };
-        let asked = tokio::select! {
-            _ = quit.recv() => ShutdownSignal::GracefulUpgrade,
-            _ = term.recv() => ShutdownSignal::GracefulTerminate,
-            _ = int.recv() => ShutdownSignal::GracefulTerminate,
-        };
+        loop {
+            tokio::select! {
+                _ = term.recv() => break,
+                _ = int.recv() => break,
+                _ = hangup.recv() => log::warn!("SIGHUP: the configuration is read at the start only; restart to change it"),
+                _ = quit.recv() => log::warn!("SIGQUIT: there is no handing over yet; SIGTERM stops"),
+            }
+        }
         log::warn!("stopping: running requests may finish; a second signal ends them");
         tokio::spawn(exit_at_second(term, int));
-        asked
+        ShutdownSignal::GracefulTerminate
     }
 }
 

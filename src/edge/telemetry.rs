@@ -25,7 +25,9 @@ impl Telemetry {
         match self.read(node).await {
             Ok(reading) => {
                 self.fleet.with(|fleet, now| fleet.learn_report(node.id, &reading.report, asked_at, now));
-                node.listings.store(Arc::new(reading.listings));
+                if **node.listings.load() != reading.listings {
+                    node.listings.store(Arc::new(reading.listings));
+                }
                 node.note_problem("");
             }
             Err(problem) => node.note_problem(&problem),

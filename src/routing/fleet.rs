@@ -274,9 +274,16 @@ impl Fleet {
         &self.holdings[id.0 as usize]
     }
 
-    /// Every listed model's name, for suggestions.
-    pub fn model_names(&self) -> impl Iterator<Item = &str> {
-        self.holdings.iter().filter(|holding| holding.listed).map(|holding| holding.name.as_str())
+    /// Every listed model's name, once, for suggestions.
+    pub fn model_names(&self) -> Vec<String> {
+        let mut names: Vec<String> = self.folded.keys().chain(self.exact.keys()).cloned().collect();
+        names.sort();
+        names
+    }
+
+    /// Whether every upstream has told at least once what it holds.
+    pub fn is_known_whole(&self) -> bool {
+        self.upstreams.iter().all(|upstream| upstream.read_at.is_some())
     }
 
     /// The holding of that name, made if there is room for it.

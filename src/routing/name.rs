@@ -22,7 +22,7 @@ pub fn fold(name: &str) -> String {
 
 /// The name with its tag and without the parts that are implied; case kept.
 pub fn canonical(name: &str) -> String {
-    let name = strip_prefix_ignoring_case(name.trim(), DEFAULT_REGISTRY);
+    let name = strip_prefix_ignoring_case(name, DEFAULT_REGISTRY);
     let name = strip_prefix_ignoring_case(name, DEFAULT_NAMESPACE);
     let last_part = name.rsplit('/').next().unwrap_or(name);
     if last_part.contains(':') { name.to_string() } else { format!("{name}:latest") }
@@ -36,21 +36,25 @@ fn strip_prefix_ignoring_case<'a>(text: &'a str, prefix: &str) -> &'a str {
 }
 
 /// The `most` known names nearest to `wanted`, nearest first; names that share little are left out.
-pub fn nearest<'a>(wanted: &str, known: impl Iterator<Item = &'a str>, most: usize) -> Vec<&'a str> {
-    // Names come from clients and may be long; comparing is quadratic.
+/// Looks at the first `MAX_COMPARED` names only: this is done for anybody who mistypes.
+pub fn nearest(wanted: &str, known: &[String], most: usize) -> Vec<String> {
     let short = |name: &str| name.chars().take(MAX_COMPARED_CHARS).collect::<String>().to_lowercase();
     let wanted = short(wanted);
-    let likeness = |name: &'a str| (strsim::normalized_damerau_levenshtein(&wanted, &short(name)), name);
-    let mut like: Vec<(f64, &str)> = known.map(likeness).filter(|(likeness, _)| *likeness >= MIN_LIKENESS).collect();
-    like.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(b.1)));
+    let likeness = |name: &String| (strsim::jaro_winkler(&wanted, &short(name)), name.clone());
+    let compared = known.iter().take(MAX_COMPARED).map(likeness);
+    let mut like: Vec<(f64, String)> = compared.filter(|(likeness, _)| *likeness >= MIN_LIKENESS).collect();
+    like.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
     like.dedup();
     like.into_iter().take(most).map(|(_, name)| name).collect()
 }
 
+const MAX_COMPARED: usize = 1000;
+
+/// Names come from clients and may be long; comparing is quadratic.
 const MAX_COMPARED_CHARS: usize = 64;
 
 /// Of 1; below it a suggestion would only puzzle.
-const MIN_LIKENESS: f64 = 0.4;
+const MIN_LIKENESS: f64 = 0.75;
 
 #[cfg(test)]
 mod tests {
@@ -84,8 +88,8 @@ mod tests {
 
     #[test]
     fn nearest_names_come_first() {
-        let known = ["qwen3:32b", "qwen3.6:27b", "llama3.2:3b"];
-        assert_eq!(nearest("qwen3.6:27", known.into_iter(), 2), ["qwen3.6:27b", "qwen3:32b"]);
-        assert_eq!(nearest("zzzzzzzzzzzzzzzzzzzz", known.into_iter(), 2), [""; 0]);
+        let known = ["qwen3:32b", "qwen3.6:27b", "llama3.2:3b"].map(String::from);
+        assert_eq!(nearest("qwen3.6:27", &known, 2), ["qwen3.6:27b", "qwen3:32b"]);
+        assert_eq!(nearest("zzzzzzzzzzzzzzzzzzzz", &known, 2), [""; 0]);
     }
 }

@@ -137,8 +137,8 @@ fn exclusion(fleet: &Fleet, id: HoldingId, query: &Query) -> Option<Exclusion> {
 
 fn lacks_ability(holding: &Holding, ask: &Ask) -> bool {
     holding.abilities.is_some_and(|has| {
-        let needs = ask.needs;
-        needs.vision && !has.vision || needs.tools && !has.tools || needs.embedding && !has.embedding
+        // Embeddings are left to the engine: Ollama makes them with any model, listed as able or not.
+        ask.needs.vision && !has.vision || ask.needs.tools && !has.tools
     })
 }
 

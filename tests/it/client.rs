@@ -47,6 +47,13 @@ impl Request {
         request
     }
 
+    /// A GET to a server that minds by which name it is asked.
+    pub fn get_as(host: &str, path: &str) -> Self {
+        let mut request = Request::new("GET", path);
+        request.headers = vec![("Host".into(), host.into())];
+        request
+    }
+
     pub fn header(mut self, name: &str, value: &str) -> Self {
         self.headers.push((name.to_owned(), value.to_owned()));
         self
@@ -235,6 +242,12 @@ impl Reply {
     pub async fn reuse(mut self) -> Conn {
         self.whole().await;
         self.conn
+    }
+
+    /// Whether the other side closes the connection after this answer.
+    pub async fn closes_after(mut self) -> bool {
+        self.whole().await;
+        within("the connection to close", self.conn.inbound.head()).await.ok().flatten().is_none()
     }
 
     /// Leaves by a reset.

@@ -6,6 +6,7 @@
 mod launch;
 mod settings;
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
@@ -50,6 +51,10 @@ impl Gate {
         Conn::open(self.0.address).await
     }
 
+    pub fn admin_address(&self) -> SocketAddr {
+        self.0.admin
+    }
+
     /// Sends a request on a new connection and reads the head of its answer.
     pub async fn send(&self, request: &Request) -> Reply {
         self.connect().await.exchange(request).await
@@ -65,7 +70,7 @@ impl Gate {
 
     /// A path of the admin port, as JSON.
     pub async fn admin(&self, path: &str) -> Value {
-        let request = Request::get(path);
+        let request = Request::get_as("localhost", path);
         let mut reply = Conn::open(self.0.admin).await.exchange(&request).await;
         assert_eq!(reply.status, 200, "status of {path} on the admin port");
         reply.json().await

@@ -22,6 +22,7 @@ mod failover;
 mod first_light;
 mod kit;
 mod lead;
+mod manners;
 mod mounted;
 mod purity;
 mod stream;
