@@ -26,6 +26,7 @@ pub mod lease;
 pub mod lists;
 pub mod local;
 pub mod metrics;
+pub mod nobody;
 pub mod node;
 pub mod pick;
 pub mod receipt;

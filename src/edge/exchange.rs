@@ -14,6 +14,7 @@ use super::clock::wall_ms;
 use super::headers;
 use super::ingress::Ingress;
 use super::lease::Lease;
+use super::nobody;
 use super::node::Node;
 use super::pick::{Picked, pick};
 use super::receipt::{Attempt, Receipt};
@@ -23,9 +24,9 @@ use super::request_id;
 use crate::routing::ask::{Ask, Dialect};
 use crate::routing::fleet::Outcome;
 use crate::routing::moment::Moment;
-use crate::routing::name::{self, Naming};
+use crate::routing::name::Naming;
 use crate::routing::retry::Cause;
-use crate::routing::select::{Decision, Exclusion, Query, Row, decide, dialects_of};
+use crate::routing::select::{Decision, Query, Row, decide};
 use crate::routing::session;
 use crate::wire::observe::{Observed, Observer, Place};
 
@@ -83,9 +84,6 @@ impl Drop for Active {
 
 /// Of a path that a client made up, kept in log and receipt.
 const MAX_PATH_CHARS: usize = 256;
-
-/// Names offered to a client whose model nobody has.
-const NEAREST_SHOWN: usize = 3;
 
 impl Exchange {
     pub fn new(ingress: Arc<Ingress>) -> Exchange {
@@ -145,7 +143,7 @@ impl Exchange {
                 self.current = Some(Current { node: node.clone(), lease, success: false });
                 Ok(node)
             }
-            Err(decision) => Err(self.no_candidate(&decision)),
+            Err(decision) => Err(self.no_candidate(&query.ask, &decision)),
         }
     }
 
@@ -347,54 +345,12 @@ impl Exchange {
         self.ingress.fleet.with(|fleet, now| !decide(fleet, &query, now).rows.is_empty())
     }
 
-    fn no_candidate(&self, decision: &Decision) -> Refusal {
-        if let (Some(cause), attempts @ 1..) = (self.last_cause(), self.receipt.attempts.len()) {
-            return Refusal::AttemptsFailed { last: cause, attempts };
-        }
-        let model = self.receipt.model.clone();
-        let reasons: Vec<Exclusion> = decision.excluded.iter().map(|(_, reason)| *reason).collect();
-        let down = |reason: &Exclusion| matches!(reason, Exclusion::Unhealthy | Exclusion::Draining);
-        match () {
-            _ if reasons.is_empty() && decision.rows.is_empty() => self.unknown_model(model),
-            _ if reasons.iter().any(down) || !decision.rows.is_empty() => {
-                Refusal::AllDown { model, retry_after_s: self.next_check_s() }
-            }
-            _ if reasons.iter().all(|reason| *reason == Exclusion::WrongDialect) => {
-                let dialects = self.ingress.fleet.with(|fleet, _| dialects_of(fleet, &model));
-                Refusal::WrongDialect { model, dialects }
-            }
-            _ => Refusal::CannotServe { model, missing: self.missing(&reasons) },
-        }
-    }
-
-    fn missing(&self, reasons: &[Exclusion]) -> &'static str {
-        let needs = self.query.as_ref().map(|query| query.ask.needs).unwrap_or_default();
-        match () {
-            _ if !reasons.contains(&Exclusion::LacksAbility) => "memory",
-            _ if needs.vision && needs.tools => "vision or tools",
-            _ if needs.vision => "vision",
-            _ => "tools",
-        }
-    }
-
-    fn next_check_s(&self) -> u64 {
-        self.ingress.plan.health.interval.0.as_secs()
-    }
-
-    fn unknown_model(&self, model: String) -> Refusal {
-        let (names, whole) = self.ingress.fleet.with(|fleet, _| (fleet.model_names(), fleet.is_known_whole()));
-        if whole || self.ingress.is_guess {
-            let nearest = name::nearest(&model, &names, NEAREST_SHOWN);
-            Refusal::UnknownModel { model, nearest }
-        } else {
-            Refusal::NotYetKnown { model, retry_after_s: self.next_check_s() }
-        }
-    }
-
-    fn last_cause(&self) -> Option<Cause> {
+    fn no_candidate(&self, ask: &Ask, decision: &Decision) -> Refusal {
         match self.refusal {
-            Some(Refusal::AttemptsFailed { last, .. }) => Some(last),
-            _ => None,
+            Some(Refusal::AttemptsFailed { last, .. }) => {
+                Refusal::AttemptsFailed { last, attempts: self.receipt.attempts.len() }
+            }
+            _ => nobody::why(&self.ingress, ask, decision),
         }
     }
 
