@@ -3,13 +3,15 @@
 //! The hooks of `Gateway` are short and stateless; what they must remember from one to the next is
 //! here. An exchange ends once, in `end`, however it comes about.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use bytes::Bytes;
 use pingora::http::ResponseHeader;
 
 use super::access_log;
-use super::body::Body;
+use super::body::{Body, BodyError};
 use super::clock::wall_ms;
 use super::headers;
 use super::ingress::Ingress;
@@ -22,7 +24,7 @@ use super::refusal::Refusal;
 use super::replay::Replay;
 use super::request_id;
 use crate::routing::ask::{Ask, Dialect};
-use crate::routing::fleet::Outcome;
+use crate::routing::fleet::{HoldingId, Outcome};
 use crate::routing::moment::Moment;
 use crate::routing::name::Naming;
 use crate::routing::retry::Cause;
@@ -36,7 +38,8 @@ pub struct Exchange {
     pub dialect: Dialect,
     pub refusal: Option<Refusal>,
     pub replay: Option<Replay>,
-    pub body: Option<Body>,
+    body: Option<Body>,
+    model_span: Range<usize>,
     observer: Option<Observer>,
     /// The answer ends with the upstream's connection, so that a cut looks like an end.
     pub end_is_unsure: bool,
@@ -63,6 +66,9 @@ pub struct Cut;
 /// The running attempt.
 struct Current {
     node: Arc<Node>,
+    holding: HoldingId,
+    /// The model as the node spells it.
+    model: String,
     lease: Lease,
     success: bool,
 }
@@ -93,6 +99,7 @@ impl Exchange {
             refusal: None,
             replay: None,
             body: None,
+            model_span: 0..0,
             observer: None,
             end_is_unsure: false,
             cut_at: None,
@@ -116,8 +123,8 @@ impl Exchange {
         self.receipt.path = path.chars().take(MAX_PATH_CHARS).collect();
     }
 
-    /// The request is understood.
-    pub fn understood(&mut self, ask: Ask, body: Body) {
+    /// The request is understood; `model_span` is where its body names the model.
+    pub fn understood(&mut self, ask: Ask, body: Body, model_span: Range<usize>) {
         let key = session::conversation(&ask).filter(|_| ask.endpoint.is_conversation());
         self.receipt.session = key.map(|key| format!("{key:016x}"));
         self.receipt.model = ask.model.clone();
@@ -127,20 +134,38 @@ impl Exchange {
         let request = request_id::hash(&self.request_id);
         self.query = Some(Query { ask, tried: Vec::new(), request });
         self.body = Some(body);
+        self.model_span = model_span;
+    }
+
+    /// The body for the current attempt: the client's, with the model in the node's spelling where that
+    /// is another. Nothing but the bytes of that value changes.
+    pub fn attempt_body(&self) -> Result<Bytes, Refusal> {
+        let (Some(body), Some(current), Some(query)) = (&self.body, &self.current, &self.query) else {
+            return Err(Refusal::Internal);
+        };
+        let naming = current.node.engine.get().map_or(Naming::Exact, |engine| engine.naming);
+        if naming.is_same(&current.model, &query.ask.model) {
+            return Ok(body.bytes.clone());
+        }
+        let name = serde_json::to_vec(&current.model).map_err(|_| Refusal::Internal)?;
+        let (before, after) = (body.bytes.get(..self.model_span.start), body.bytes.get(self.model_span.end..));
+        let (Some(before), Some(after)) = (before, after) else { return Err(Refusal::Internal) };
+        let renamed = [before, &name, after].concat();
+        self.ingress.body_limits.memory.adopt(renamed).map_err(|_| Refusal::Body(BodyError::NoMemory))
     }
 
     /// Chooses and books the node for the next attempt.
     pub fn choose(&mut self) -> Result<Arc<Node>, Refusal> {
         let query = self.query.as_ref().ok_or(Refusal::Internal)?;
         match pick(&self.ingress.balancer, &self.ingress.fleet, query) {
-            Ok(Picked { lease, row, decision }) => {
+            Ok(Picked { lease, row, model, decision }) => {
                 let node = self.ingress.node(row.upstream).cloned().ok_or(Refusal::Internal)?;
                 if self.receipt.attempts.is_empty() {
                     self.waited_ms = self.elapsed_ms() - self.receipt.intake_ms;
                 }
                 self.receipt.affinity = affinity(&query.ask, &decision, &row);
+                self.current = Some(Current { node: node.clone(), holding: row.holding, model, lease, success: false });
                 self.receipt.attempts.push(Attempt::new(row, decision));
-                self.current = Some(Current { node: node.clone(), lease, success: false });
                 Ok(node)
             }
             Err(decision) => Err(self.no_candidate(&query.ask, &decision)),
@@ -174,14 +199,14 @@ impl Exchange {
             attempt.failure = Some(cause.name());
         }
         if let Some(query) = &mut self.query {
-            query.tried.push(current.node.id);
+            query.tried.push(current.holding);
         }
         match cause {
             Cause::ConnectFailed if current.node.saw_up(false) => {
                 self.ingress.fleet.with(|fleet, _| fleet.learn_health(current.node.id, false));
             }
             Cause::ModelGone if self.says_model_gone(&current.node) => {
-                self.ingress.fleet.with(|fleet, _| fleet.learn_gone(current.node.id, &self.receipt.model));
+                self.ingress.fleet.with(|fleet, _| fleet.learn_gone(current.holding));
             }
             _ => {}
         }
@@ -280,14 +305,16 @@ impl Exchange {
 
     /// What the answer's headers tell of how it came about.
     pub fn routing_headers(&self) -> Vec<(&'static str, String)> {
-        let Some(attempt) = self.receipt.attempts.last().filter(|_| self.ingress.plan.routing_headers) else {
+        let (Some(attempt), Some(current), true) =
+            (self.receipt.attempts.last(), &self.current, self.ingress.plan.routing_headers)
+        else {
             return Vec::new();
         };
         vec![
             ("x-fleet-node", self.ingress.node_name(attempt.row.upstream)),
             ("x-fleet-score", format!("{:.1}", attempt.row.score)),
             ("x-fleet-affinity", self.receipt.affinity.to_string()),
-            ("x-fleet-model", self.receipt.model.clone()),
+            ("x-fleet-model", current.model.clone()),
             ("x-fleet-attempts", self.receipt.attempts.len().to_string()),
             ("x-fleet-queue-ms", format!("{:.0}", self.waited_ms)),
         ]
@@ -341,7 +368,7 @@ impl Exchange {
     fn has_another(&self) -> bool {
         let (Some(query), Some(current)) = (&self.query, &self.current) else { return false };
         let mut query = query.clone();
-        query.tried.push(current.node.id);
+        query.tried.push(current.holding);
         self.ingress.fleet.with(|fleet, now| !decide(fleet, &query, now).rows.is_empty())
     }
 

@@ -84,10 +84,14 @@ impl ProxyHttp for Gateway {
             Some(node) => node,
             None => exchange.choose().map_err(|refusal| refuse(exchange, refusal))?,
         };
-        if let (Some(replay), Some(body)) = (&exchange.replay, &exchange.body) {
+        if let Some(replay) = &exchange.replay {
+            let body = exchange.attempt_body();
             let timeouts = &self.ingress.plan.timeouts;
             let patience = Patience { first_byte: Some(timeouts.first_byte.0), idle: Some(timeouts.idle.0) };
-            replay.prepare(body.bytes.clone(), patience);
+            match body {
+                Ok(body) => replay.prepare(body, patience),
+                Err(refusal) => return Err(refuse(exchange, refusal)),
+            };
         }
         exchange.sent_at = self.ingress.fleet.now();
         Ok(Box::new(self.peer(&node)?))

@@ -22,7 +22,9 @@ use super::shared_fleet::SharedFleet;
 use super::target::Target;
 use crate::config::{self, Plan};
 use crate::engines;
-use crate::routing::fleet::{Fleet, Policy, Rules, UpstreamId};
+use crate::routing::fleet::{Fleet, Rules, UpstreamId};
+use crate::routing::group::Groups;
+use crate::routing::policy::Policy;
 use crate::routing::upstream::Spec;
 
 pub struct Ingress {
@@ -114,12 +116,16 @@ impl Ingress {
     }
 }
 
+const MAX_FALLBACKS: usize = 5;
+
 fn rules(plan: &Plan) -> Rules {
     Rules {
         policy: match plan.routing.policy {
             config::Policy::Fleet => Policy::Fleet,
             config::Policy::Shuffle => Policy::Shuffle,
         },
+        groups: Groups::default(),
+        max_fallbacks: MAX_FALLBACKS,
         signals: plan.routing.signals.clone(),
         session_ttl: plan.affinity.ttl.0,
         max_sessions: plan.affinity.max_sessions as usize,

@@ -60,7 +60,7 @@ pub async fn take(session: &mut Session, exchange: &mut Exchange) -> Result<bool
 
 async fn understand(session: &mut Session, exchange: &mut Exchange, endpoint: Endpoint) -> Result<(), Refusal> {
     let body = body::read(session, &exchange.ingress.body_limits).await.map_err(Refusal::Body)?;
-    let mut ask = parse(&body, endpoint).await?.map_err(Refusal::BadRequest)?.ask;
+    let Peeked { mut ask, model_span } = parse(&body, endpoint).await?.map_err(Refusal::BadRequest)?;
     if let Some(name) = session_name(session, &exchange.ingress.plan.affinity.headers) {
         ask.session_name = Some(name);
     }
@@ -68,7 +68,7 @@ async fn understand(session: &mut Session, exchange: &mut Exchange, endpoint: En
         headers::now_plain(session.req_header_mut());
     }
     exchange.replay = Some(Replay::install(session, body.bytes.clone()));
-    exchange.understood(ask, body);
+    exchange.understood(ask, body, model_span);
     Ok(())
 }
 

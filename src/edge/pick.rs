@@ -14,6 +14,8 @@ use crate::routing::select::{Decision, Query, Row};
 pub struct Picked {
     pub lease: Lease,
     pub row: Row,
+    /// The model as that upstream spells it.
+    pub model: String,
     pub decision: Decision,
 }
 
@@ -34,18 +36,19 @@ pub fn pick(
         });
         let decision = fleet.take_decision().unwrap_or_default();
         match booked.into_inner() {
-            Some((lease, row)) => Ok(Picked { lease, row, decision }),
+            Some((lease, row, model)) => Ok(Picked { lease, row, model, decision }),
             None => Err(decision),
         }
     })
 }
 
-fn book(backend: &Backend, fleet: &Arc<SharedFleet>, query: &Query) -> Option<(Lease, Row)> {
+fn book(backend: &Backend, fleet: &Arc<SharedFleet>, query: &Query) -> Option<(Lease, Row, String)> {
     let upstream = Seat::of(backend)?.upstream;
     let booked = fleet.with_decision(|state, decision, now| {
         let row = decision.rows.iter().find(|row| row.upstream == upstream)?.clone();
-        Some((state.book(&row, &query.ask, now), row))
+        let model = state.holding_name(row.holding).to_string();
+        Some((state.book(&row, &query.ask, now), row, model))
     });
-    let (id, row) = booked.flatten()?;
-    Some((Lease::new(upstream, id, fleet.clone()), row))
+    let (id, row, model) = booked.flatten()?;
+    Some((Lease::new(upstream, id, fleet.clone()), row, model))
 }

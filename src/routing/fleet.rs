@@ -8,8 +8,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use super::ask::Ask;
+use super::group::Groups;
 use super::moment::Moment;
 use super::name::{self, Naming};
+use super::policy::Policy;
 use super::prefix::Prefixes;
 use super::report::{ModelReport, Report};
 use super::session::Sessions;
@@ -22,27 +24,21 @@ use super::{laws, select::Row};
 pub struct UpstreamId(pub u32);
 
 /// A model on an upstream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 pub struct HoldingId(pub u32);
 
 /// One running attempt's booking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LeaseId(pub u64);
 
-/// How requests are placed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Policy {
-    /// The sum of the eight signals.
-    #[default]
-    Fleet,
-    /// Weighted chance, warmth ignored: what most balancers do, kept to compare with.
-    Shuffle,
-}
-
 /// What may be configured about routing.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Rules {
     pub policy: Policy,
+    /// Names beyond those that nodes report.
+    pub groups: Groups,
+    /// Of a group's fallbacks, how many are tried for one request.
+    pub max_fallbacks: usize,
     pub signals: Signals,
     pub session_ttl: Duration,
     pub max_sessions: usize,
@@ -159,13 +155,12 @@ impl Fleet {
 
     /// An upstream answered that it does not have a model after all. It gets no more requests for it
     /// until a reading lists it again.
-    pub fn learn_gone(&mut self, id: UpstreamId, model: &str) {
-        let gone = self.holders(model).into_iter().find(|held| self.holding(*held).upstream == id);
-        if let Some(gone) = gone {
-            self.holdings[gone.0 as usize].listed = false;
-            self.forget_unlisted(id);
-            self.rebuild_index();
-        }
+    pub fn learn_gone(&mut self, gone: HoldingId) {
+        let Some(holding) = self.holdings.get_mut(gone.0 as usize) else { return };
+        holding.listed = false;
+        let upstream = holding.upstream;
+        self.forget_unlisted(upstream);
+        self.rebuild_index();
         laws::check(self);
     }
 
@@ -186,6 +181,7 @@ impl Fleet {
         upstream.in_flight += 1;
         if runs_model {
             holding.running += 1;
+            holding.usage.add(1, ask.prompt_tokens, now);
             if cold && holding.loading_since.is_none() {
                 holding.loading_since = Some(now);
             }
@@ -270,13 +266,19 @@ impl Fleet {
         holders
     }
 
+    /// The model's name as its upstream spells it.
+    pub fn holding_name(&self, id: HoldingId) -> &str {
+        &self.holding(id).name
+    }
+
     pub(super) fn holding(&self, id: HoldingId) -> &Holding {
         &self.holdings[id.0 as usize]
     }
 
-    /// Every listed model's name, once, for suggestions.
+    /// Every name that a client may ask for, once, for suggestions.
     pub fn model_names(&self) -> Vec<String> {
-        let mut names: Vec<String> = self.folded.keys().chain(self.exact.keys()).cloned().collect();
+        let groups = self.rules.groups.listed().into_iter().map(|group| &group.name);
+        let mut names: Vec<String> = self.folded.keys().chain(self.exact.keys()).chain(groups).cloned().collect();
         names.sort();
         names
     }
@@ -384,6 +386,7 @@ impl Holding {
         let Some(first_byte_at) = booking.first_byte_at else { return };
         self.answering -= 1;
         let Outcome::Done { output_tokens } = outcome else { return };
+        self.usage.add(0, output_tokens.unwrap_or(0), now);
         if booking.start == Start::FreeSlot {
             self.speed.learn_service(now.since(booking.booked_at).as_secs_f64());
         }

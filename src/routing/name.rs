@@ -10,6 +10,17 @@ pub enum Naming {
     Exact,
 }
 
+impl Naming {
+    /// Whether an engine takes both spellings for the same without being told; case is not left to it,
+    /// since Ollama folds it in some of its paths only.
+    pub fn is_same(self, a: &str, b: &str) -> bool {
+        match self {
+            Naming::Ollama => canonical(a) == canonical(b),
+            Naming::Exact => a == b,
+        }
+    }
+}
+
 const DEFAULT_REGISTRY: &str = "registry.ollama.ai/";
 const DEFAULT_NAMESPACE: &str = "library/";
 

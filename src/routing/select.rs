@@ -8,10 +8,11 @@ use serde::{Deserialize, Serialize};
 
 use super::ask::{Ask, Dialect};
 use super::candidate::{Candidate, FirstToken, Memory, Residency};
-use super::chain::mix;
 use super::estimate::median;
-use super::fleet::{Fleet, HoldingId, Policy, UpstreamId};
+use super::fleet::{Fleet, HoldingId, UpstreamId};
+use super::group::Target;
 use super::moment::Moment;
+use super::policy::Merits;
 use super::session;
 use super::signal::Points;
 use super::upstream::{Holding, Upstream};
@@ -20,8 +21,8 @@ use super::upstream::{Holding, Upstream};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Query {
     pub ask: Ask,
-    /// Upstreams that failed in this request already.
-    pub tried: Vec<UpstreamId>,
+    /// Models on upstreams that failed in this request already.
+    pub tried: Vec<HoldingId>,
     /// A value of the request's own: decides ties of requests without conversation, and is the chance
     /// of chancy policies.
     pub request: u64,
@@ -50,6 +51,8 @@ pub struct Row {
     pub depth: f64,
     /// Tokens of the prompt that the upstream has likely cached.
     pub covered_tokens: u32,
+    pub merits: Merits,
+    pub(super) name_hash: u64,
 }
 
 /// Why a holder of the model was not judged.
@@ -62,6 +65,7 @@ pub enum Exclusion {
     TooLarge,
     LacksAbility,
     ContextTooSmall,
+    OverLimit,
     Tried,
 }
 
@@ -75,62 +79,122 @@ impl Exclusion {
             Exclusion::TooLarge => "too_large",
             Exclusion::LacksAbility => "lacks_ability",
             Exclusion::ContextTooSmall => "context_too_small",
+            Exclusion::OverLimit => "over_limit",
             Exclusion::Tried => "tried",
         }
     }
 }
 
-/// Scores this close to the best are a tie.
-const TIE: f64 = 0.05;
-
-/// Ranks the upstreams for `query` at `now`.
+/// Ranks the upstreams for `query` at `now`: those that have the model, and only if none of them can
+/// serve, those that have its fallbacks, one after the other.
 pub fn decide(fleet: &Fleet, query: &Query, now: Moment) -> Decision {
+    let group = fleet.rules.groups.find(&query.ask.model).map(|(group, _)| group);
+    let mut decision = decide_for(fleet, query, &query.ask.model, now);
+    for fallback in group.into_iter().flat_map(|group| &group.fallbacks).take(fleet.rules.max_fallbacks) {
+        if !decision.rows.is_empty() {
+            break;
+        }
+        let other = decide_for(fleet, query, fallback, now);
+        decision.rows = other.rows;
+        decision.excluded.extend(other.excluded);
+    }
+    decision
+}
+
+fn decide_for(fleet: &Fleet, query: &Query, model: &str, now: Moment) -> Decision {
     let ask = &query.ask;
     let mut excluded = Vec::new();
     let mut eligible = Vec::new();
-    for holding in fleet.holders(&ask.model) {
-        let id = fleet.holding(holding).upstream;
-        match exclusion(fleet, holding, query) {
-            Some(reason) => excluded.push((id, reason)),
-            None => eligible.push(holding),
+    for offer in offers(fleet, model) {
+        match exclusion(fleet, &offer, query, now) {
+            Some(reason) => excluded.push((fleet.holding(offer.holding).upstream, reason)),
+            None => eligible.push(offer),
         }
     }
     keep_lowest_tier(fleet, &mut eligible, &mut excluded);
     let pin = if ask.endpoint.is_conversation() { fleet.sessions.find(ask, now) } else { None };
     let pin = pin.map(|pin| pin.upstream);
-    let pinned = pin.filter(|pin| eligible.iter().any(|id| fleet.holding(*id).upstream == *pin));
+    let pinned = pin.filter(|pin| eligible.iter().any(|offer| fleet.holding(offer.holding).upstream == *pin));
     let mut rows = judge(fleet, ask, &eligible, pinned, now);
     drop_too_small(fleet, ask, &mut rows, &mut excluded);
-    rank(fleet, query, &mut rows);
+    let policy = fleet.rules.groups.find(model).and_then(|(group, _)| group.policy).unwrap_or(fleet.rules.policy);
+    let tie = session::conversation(ask).unwrap_or(query.request);
+    policy.rank(&mut rows, tie, query.request);
     excluded.sort();
     Decision { rows, excluded, pin }
 }
 
 /// The dialects in which the model can be reached at all.
 pub fn dialects_of(fleet: &Fleet, model: &str) -> Vec<Dialect> {
-    let holders = fleet.holders(model);
-    let engines = holders.iter().filter_map(|id| upstream_of(fleet, *id).spec.engine);
+    let offers = offers(fleet, model);
+    let engines = offers.iter().filter_map(|offer| upstream_of(fleet, offer.holding).spec.engine);
     let mut dialects: Vec<Dialect> = engines.flat_map(|engine| engine.dialects).copied().collect();
     dialects.sort_by_key(|dialect| dialect.name());
     dialects.dedup();
     dialects
 }
 
+/// A model on an upstream that a client's name may mean, and on what terms.
+struct Offer {
+    holding: HoldingId,
+    weight: f64,
+    rpm: Option<u32>,
+    tpm: Option<u32>,
+    cost: Option<f64>,
+}
+
+fn offers(fleet: &Fleet, model: &str) -> Vec<Offer> {
+    let Some((group, rest)) = fleet.rules.groups.find(model) else {
+        let offer = |holding| {
+            let weight = upstream_of(fleet, holding).spec.weight;
+            Offer { holding, weight, rpm: None, tpm: None, cost: None }
+        };
+        return fleet.holders(model).into_iter().map(offer).collect();
+    };
+    let offer = |target: &Target| {
+        let holders = fleet.holders(&target.model_for(rest));
+        let holding = holders.into_iter().find(|held| fleet.holding(*held).upstream == target.upstream)?;
+        Some(Offer { holding, weight: target.weight, rpm: target.rpm, tpm: target.tpm, cost: target.cost })
+    };
+    group.targets.iter().filter_map(offer).collect()
+}
+
+impl Offer {
+    /// Share of its limits used in the last minute; without limits the tokens used, in millions.
+    fn used(&self, fleet: &Fleet, now: Moment) -> f64 {
+        let counts = fleet.holding(self.holding).usage.last_minute(now);
+        let share = |used: f64, limit: Option<u32>| limit.map(|limit| used / f64::from(limit.max(1)));
+        match (share(counts.requests, self.rpm), share(counts.tokens, self.tpm)) {
+            (None, None) => counts.tokens / 1e6,
+            (requests, tokens) => requests.unwrap_or(0.0).max(tokens.unwrap_or(0.0)),
+        }
+    }
+
+    fn is_over_limit(&self, fleet: &Fleet, prompt_tokens: u32, now: Moment) -> bool {
+        let counts = fleet.holding(self.holding).usage.last_minute(now);
+        let over = |used: f64, more: u32, limit: Option<u32>| {
+            limit.is_some_and(|limit| used + f64::from(more) > f64::from(limit))
+        };
+        over(counts.requests, 1, self.rpm) || over(counts.tokens, prompt_tokens, self.tpm)
+    }
+}
+
 fn upstream_of(fleet: &Fleet, id: HoldingId) -> &Upstream {
     &fleet.upstreams[fleet.holding(id).upstream.0 as usize]
 }
 
-fn exclusion(fleet: &Fleet, id: HoldingId, query: &Query) -> Option<Exclusion> {
-    let (holding, upstream) = (fleet.holding(id), upstream_of(fleet, id));
+fn exclusion(fleet: &Fleet, offer: &Offer, query: &Query, now: Moment) -> Option<Exclusion> {
+    let (holding, upstream) = (fleet.holding(offer.holding), upstream_of(fleet, offer.holding));
     let speaks = upstream.spec.engine.is_some_and(|engine| engine.dialects.contains(&query.ask.endpoint.dialect()));
     let too_large = holding.need_bytes().zip(upstream.spec.memory_bytes).is_some_and(|(need, all)| need > all);
     match () {
-        _ if query.tried.contains(&holding.upstream) => Some(Exclusion::Tried),
+        _ if query.tried.contains(&offer.holding) => Some(Exclusion::Tried),
         _ if !speaks => Some(Exclusion::WrongDialect),
         _ if !upstream.healthy => Some(Exclusion::Unhealthy),
         _ if upstream.spec.drain => Some(Exclusion::Draining),
         _ if lacks_ability(holding, &query.ask) => Some(Exclusion::LacksAbility),
         _ if too_large && !holding.resident => Some(Exclusion::TooLarge),
+        _ if offer.is_over_limit(fleet, query.ask.prompt_tokens, now) => Some(Exclusion::OverLimit),
         _ => None,
     }
 }
@@ -142,25 +206,35 @@ fn lacks_ability(holding: &Holding, ask: &Ask) -> bool {
     })
 }
 
-fn keep_lowest_tier(fleet: &Fleet, eligible: &mut Vec<HoldingId>, excluded: &mut Vec<(UpstreamId, Exclusion)>) {
-    let tier = |id: &HoldingId| upstream_of(fleet, *id).spec.tier;
+fn keep_lowest_tier(fleet: &Fleet, eligible: &mut Vec<Offer>, excluded: &mut Vec<(UpstreamId, Exclusion)>) {
+    let tier = |offer: &Offer| upstream_of(fleet, offer.holding).spec.tier;
     let Some(lowest) = eligible.iter().map(tier).min() else { return };
-    let higher = eligible.extract_if(.., |id| tier(id) > lowest);
-    excluded.extend(higher.map(|id| (fleet.holding(id).upstream, Exclusion::HigherTier)));
+    let higher = eligible.extract_if(.., |offer| tier(offer) > lowest);
+    excluded.extend(higher.map(|offer| (fleet.holding(offer.holding).upstream, Exclusion::HigherTier)));
 }
 
-fn judge(fleet: &Fleet, ask: &Ask, eligible: &[HoldingId], pinned: Option<UpstreamId>, now: Moment) -> Vec<Row> {
+fn judge(fleet: &Fleet, ask: &Ask, eligible: &[Offer], pinned: Option<UpstreamId>, now: Moment) -> Vec<Row> {
     let covered = if ask.endpoint.is_conversation() { fleet.prefixes.covered(ask, now) } else { Vec::new() };
-    let typical = Typical::of(eligible.iter().map(|id| fleet.holding(*id)));
-    let row = |id: &HoldingId| {
-        let holding = fleet.holding(*id);
+    let typical = Typical::of(eligible.iter().map(|offer| fleet.holding(offer.holding)));
+    let row = |offer: &Offer| {
+        let holding = fleet.holding(offer.holding);
         let known = covered.iter().find(|(upstream, _)| *upstream == holding.upstream);
         let covered_tokens = known.map_or(0, |(_, tokens)| (*tokens).min(ask.prompt_tokens));
         let belief = Belief { holding, covered_tokens, pinned, typical: &typical, now };
         let candidate = belief.candidate(fleet, ask);
         let points = fleet.rules.signals.points(&candidate, ask);
-        let (upstream, score) = (holding.upstream, points.iter().sum());
-        Row { upstream, holding: *id, points, score, depth: candidate.depth, covered_tokens }
+        let first_token_s = candidate.first_token.map_or(0.0, |parts| parts.total_s());
+        let merits = Merits { weight: offer.weight, cost: offer.cost, first_token_s, used: offer.used(fleet, now) };
+        Row {
+            upstream: holding.upstream,
+            holding: offer.holding,
+            points,
+            score: points.iter().sum(),
+            depth: candidate.depth,
+            covered_tokens,
+            merits,
+            name_hash: upstream_of(fleet, offer.holding).name_hash,
+        }
     };
     eligible.iter().map(row).collect()
 }
@@ -276,32 +350,6 @@ fn drop_too_small(fleet: &Fleet, ask: &Ask, rows: &mut Vec<Row>, excluded: &mut 
         let dropped = rows.extract_if(.., |row| too_small(row));
         excluded.extend(dropped.map(|row| (row.upstream, Exclusion::ContextTooSmall)));
     }
-}
-
-fn rank(fleet: &Fleet, query: &Query, rows: &mut [Row]) {
-    let tie = session::conversation(&query.ask).unwrap_or(query.request);
-    let rendezvous = |row: &Row| mix(tie, fleet.upstreams[row.upstream.0 as usize].name_hash);
-    match fleet.rules.policy {
-        Policy::Fleet => {
-            let best = rows.iter().map(|row| row.score).fold(f64::NEG_INFINITY, f64::max);
-            let level = |row: &Row| if row.score >= best - TIE { f64::INFINITY } else { row.score };
-            rows.sort_by(|a, b| level(b).total_cmp(&level(a)).then(rendezvous(b).cmp(&rendezvous(a))));
-        }
-        Policy::Shuffle => {
-            let ticket = |row: &Row| {
-                let upstream = &fleet.upstreams[row.upstream.0 as usize];
-                weighted_ticket(mix(query.request, upstream.name_hash), upstream.spec.weight)
-            };
-            rows.sort_by(|a, b| ticket(a).total_cmp(&ticket(b)));
-        }
-    }
-}
-
-/// The smallest ticket wins, in proportion to the weights (exponential races; Efraimidis and Spirakis,
-/// 2006).
-fn weighted_ticket(chance: u64, weight: f64) -> f64 {
-    let uniform = ((chance >> 11) as f64 + 0.5) / (1u64 << 53) as f64;
-    if weight > 0.0 { -uniform.ln() / weight } else { f64::INFINITY }
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use super::moment::Moment;
 use super::name::Naming;
 use super::record::Record;
 use super::report::Abilities;
+use super::usage::Usage;
 
 /// What is configured for an upstream, and what follows from its engine.
 #[derive(Clone, Debug, PartialEq)]
@@ -82,6 +83,7 @@ pub struct Holding {
     /// The most that were ever answered side by side.
     pub answering_peak: u32,
     pub speed: Speed,
+    pub usage: Usage,
 }
 
 /// How many requests a model runs at once, and how that is known.
@@ -156,6 +158,7 @@ impl Holding {
             answering: 0,
             answering_peak: 0,
             speed: Speed::default(),
+            usage: Usage::default(),
         }
     }
 

@@ -17,8 +17,10 @@ use warmgate::edge::address::Address;
 use warmgate::edge::selection::{Seat, key_of};
 use warmgate::edge::shared_fleet::SharedFleet;
 use warmgate::routing::ask::{Ask, Dialect as Api, Endpoint};
-use warmgate::routing::fleet::{Policy, Rules, UpstreamId};
+use warmgate::routing::fleet::{Rules, UpstreamId};
+use warmgate::routing::group::Groups;
 use warmgate::routing::name::Naming;
+use warmgate::routing::policy::Policy;
 use warmgate::routing::report::{ModelReport, Report};
 use warmgate::routing::select::Query;
 use warmgate::routing::signal::Signals;
@@ -103,6 +105,8 @@ impl ServiceDiscovery for Seats {
 fn rules() -> Rules {
     Rules {
         policy: Policy::Fleet,
+        groups: Groups::default(),
+        max_fallbacks: 5,
         signals: Signals::default(),
         session_ttl: Duration::from_secs(60),
         max_sessions: 10,

@@ -107,7 +107,9 @@ async fn cat_02_case_folds_for_ollama_and_for_nobody_else() {
     assert_eq!(exact.status, 200);
     assert_eq!(exact.node(), "openai");
     assert_eq!(other.status, 404);
-    assert_eq!(ollama.count(), 1);
+    let asked: Value = serde_json::from_slice(&ollama.request(0).await.body).expect("JSON");
+    assert_eq!(asked["model"], MODEL, "the node's own spelling");
+    assert_eq!(folded.header("x-fleet-model"), Some(MODEL));
 }
 
 #[tokio::test]

@@ -5,10 +5,13 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
+use crate::routing::chain::mix;
 use crate::routing::chain::{Chain, Link};
 use crate::routing::fleet::{Fleet, Outcome, Rules};
+use crate::routing::group::{Group, Groups};
 use crate::routing::laws;
 use crate::routing::name::Naming;
+use crate::routing::policy::Policy;
 use crate::routing::report::{Abilities, ModelReport, Report};
 use crate::routing::signal::Signals;
 use crate::routing::upstream::{Spec, Traits};
@@ -28,6 +31,8 @@ const NOW: Moment = Moment(1_000_000);
 fn rules() -> Rules {
     Rules {
         policy: Policy::Fleet,
+        groups: Groups::default(),
+        max_fallbacks: 5,
         signals: Signals::default(),
         session_ttl: Duration::from_secs(900),
         max_sessions: 100,
@@ -161,7 +166,7 @@ fn what_cannot_serve_is_excluded_with_its_reason() {
     let mut query = turn(1, 1);
     query.ask.needs.tools = true;
     query.ask.prompt_tokens = 100;
-    query.tried = vec![tried];
+    query.tried = vec![fleet.holders(MODEL)[8]];
     let decision = decide(&fleet, &query, NOW);
     assert_eq!(decision.rows.iter().map(|row| row.upstream).collect::<Vec<_>>(), [ok]);
     let expected = [
@@ -216,6 +221,80 @@ fn shuffle_follows_the_weights() {
     let heavy = join(&mut fleet, Spec { weight: 3.0, ..spec("heavy") }, &[resident(MODEL)]);
     let to_heavy = (0..1000).filter(|n| decide(&fleet, &turn(*n, 1), NOW).rows[0].upstream == heavy).count();
     assert!((700..800).contains(&to_heavy), "{to_heavy}");
+}
+
+/// A fleet of nodes `a` and `b` with the group `chat` over them, and `c` with its fallback.
+fn grouped(policy: Policy, change: impl Fn(&mut Target, &mut Target)) -> (Fleet, [UpstreamId; 3]) {
+    let mut fleet = Fleet::new(rules());
+    let [a, b, c] = ["a", "b", "c"].map(|name| join(&mut fleet, spec(name), &[resident(&format!("{name}:1"))]));
+    let target =
+        |upstream, model: &str| Target { upstream, model: model.into(), weight: 1.0, rpm: None, tpm: None, cost: None };
+    let mut targets = [target(a, "a:1"), target(b, "b:1")];
+    let [first, second] = &mut targets;
+    change(first, second);
+    let group = Group {
+        name: "chat".into(),
+        targets: targets.to_vec(),
+        fallbacks: vec!["nowhere".into(), "c:1".into()],
+        policy: Some(policy),
+    };
+    fleet.rules.groups = Groups::new(vec![group]);
+    (fleet, [a, b, c])
+}
+
+fn chat(request: u64) -> Query {
+    Query { ask: Ask { model: "chat".into(), ..Ask::plain() }, ..turn(request, 1) }
+}
+
+fn chosen(fleet: &Fleet, query: &Query) -> UpstreamId {
+    decide(fleet, query, NOW).rows[0].upstream
+}
+
+#[test]
+fn a_group_is_tried_to_its_end_before_its_fallbacks() {
+    let (fleet, [.., c]) = grouped(Policy::Fleet, |_, _| ());
+    let mut query = chat(1);
+    let mut order = Vec::new();
+    while let Some(row) = decide(&fleet, &query, NOW).rows.first().cloned() {
+        order.push((row.upstream, fleet.holding_name(row.holding).to_string()));
+        query.tried.push(row.holding);
+    }
+    assert_eq!(order.len(), 3);
+    assert_eq!(order[2], (c, "c:1".to_string()));
+}
+
+#[test]
+fn policies_that_people_know() {
+    let (mut fleet, [a, b, _]) = grouped(Policy::LeastBusy, |_, _| ());
+    let first = decide(&fleet, &chat(1), NOW).rows[0].clone();
+    fleet.book(&first, &chat(1).ask, NOW);
+    let other = if first.upstream == a { b } else { a };
+    assert_eq!(chosen(&fleet, &chat(1)), other);
+
+    let (fleet, [_, b, _]) = grouped(Policy::Cost, |first, second| {
+        (first.cost, second.cost) = (Some(0.2), Some(0.1));
+    });
+    assert!((0..20).all(|n| chosen(&fleet, &chat(n)) == b));
+
+    let (mut fleet, [a, b, _]) = grouped(Policy::Usage, |first, second| (first.rpm, second.rpm) = (Some(1), Some(3)));
+    let mut counts = [0, 0];
+    for n in 0..4 {
+        let row = decide(&fleet, &chat(n), NOW).rows[0].clone();
+        counts[usize::from(row.upstream == b)] += 1;
+        fleet.book(&row, &chat(n).ask, NOW);
+    }
+    assert_eq!(counts, [1, 3], "each to its limit");
+    let over = decide(&fleet, &chat(9), NOW);
+    assert_eq!(over.excluded[..2], [(a, Exclusion::OverLimit), (b, Exclusion::OverLimit)]);
+
+    let (mut fleet, [a, b, _]) = grouped(Policy::Latency, |_, _| ());
+    for (upstream, secs) in [(a, 3), (b, 1)] {
+        let row = decide(&fleet, &chat(1), NOW).rows.iter().find(|row| row.upstream == upstream).cloned();
+        let lease = fleet.book(&row.expect("eligible"), &chat(1).ask, NOW);
+        fleet.first_byte(lease, &chat(1).ask, NOW + Duration::from_secs(secs));
+        fleet.end(lease, Outcome::Done { output_tokens: None }, NOW + Duration::from_secs(secs));
+    }
+    assert_eq!(chosen(&fleet, &chat(2)), b);
 }
 
 #[test]

@@ -1,0 +1,72 @@
+//! By what the eligible upstreams are ranked.
+//!
+//! `fleet` is Warmgate's own; the others are the ones people know from LiteLLM. Whatever the policy,
+//! the eight signals are worked out and shown, and what ties is decided by the rendezvous hash.
+
+use std::cmp::Ordering;
+
+use super::chain::mix;
+use super::select::Row;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Policy {
+    /// The sum of the eight signals.
+    #[default]
+    Fleet,
+    /// Weighted chance.
+    Shuffle,
+    /// The fewest requests for its slots.
+    LeastBusy,
+    /// The soonest expected first token; a node of unknown speed is tried first.
+    Latency,
+    /// The most left of its requests and tokens a minute.
+    Usage,
+    /// The cheapest; among the equally cheap the least busy.
+    Cost,
+}
+
+/// What policies other than `fleet` go by.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Merits {
+    pub weight: f64,
+    /// `None`: not told, which comes after any that was.
+    pub cost: Option<f64>,
+    pub first_token_s: f64,
+    /// Share of its limits used in the last minute; without limits the tokens used, in millions.
+    pub used: f64,
+}
+
+/// Scores this close to the best are a tie.
+const TIE: f64 = 0.05;
+
+impl Policy {
+    /// Puts the best first. `tie` is the conversation's or the request's, `chance` the request's own.
+    pub fn rank(self, rows: &mut [Row], tie: u64, chance: u64) {
+        let best = rows.iter().map(|row| row.score).fold(f64::NEG_INFINITY, f64::max);
+        let rendezvous = |row: &Row| mix(tie, row.name_hash);
+        rows.sort_by(|a, b| self.order(a, b, best, chance).then(rendezvous(b).cmp(&rendezvous(a))));
+    }
+
+    fn order(self, a: &Row, b: &Row, best: f64, chance: u64) -> Ordering {
+        let ascending = |key: fn(&Row) -> f64| key(a).total_cmp(&key(b));
+        match self {
+            Policy::Fleet => level(b, best).total_cmp(&level(a, best)),
+            Policy::Shuffle => ticket(a, chance).total_cmp(&ticket(b, chance)),
+            Policy::LeastBusy => ascending(|row| row.depth),
+            Policy::Latency => ascending(|row| row.merits.first_token_s),
+            Policy::Usage => ascending(|row| row.merits.used),
+            Policy::Cost => ascending(|row| row.merits.cost.unwrap_or(f64::INFINITY)).then(ascending(|row| row.depth)),
+        }
+    }
+}
+
+fn level(row: &Row, best: f64) -> f64 {
+    if row.score >= best - TIE { f64::INFINITY } else { row.score }
+}
+
+/// The smallest ticket wins, in proportion to the weights (exponential races; Efraimidis and Spirakis,
+/// 2006).
+fn ticket(row: &Row, chance: u64) -> f64 {
+    let uniform = ((mix(chance, row.name_hash) >> 11) as f64 + 0.5) / (1u64 << 53) as f64;
+    if row.merits.weight > 0.0 { -uniform.ln() / row.merits.weight } else { f64::INFINITY }
+}
