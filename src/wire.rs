@@ -14,6 +14,7 @@ mod digest;
 mod event;
 mod lines;
 mod message;
+mod number;
 mod piece;
 mod prompt;
 mod size;

@@ -122,8 +122,10 @@ impl Field {
     fn of(key: &str, endpoint: Endpoint) -> Field {
         use Endpoint::*;
         match (key, endpoint) {
-            ("model", _) => Field::Model,
-            ("name", _) if endpoint.dialect() == Dialect::Ollama => Field::Name,
+            // Go reads keys in any case, and Ollama is written in it; another spelling of the key must
+            // not name another model than the one that was routed.
+            (key, _) if key.eq_ignore_ascii_case("model") => Field::Model,
+            (key, _) if key.eq_ignore_ascii_case("name") && endpoint.dialect() == Dialect::Ollama => Field::Name,
             ("stream", _) => Field::Stream,
             ("max_tokens", _) => Field::MaxTokens,
             ("max_completion_tokens", _) => Field::MaxCompletionTokens,

@@ -24,7 +24,9 @@ impl<'de> Taker<'de> for &mut Messages {
     type Out = ();
 
     fn items<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
-        while items.next_element_seed(Take(Message(self)))?.is_some() {}
+        while items.next_element_seed(Take(Message(self)))?.is_some() {
+            self.steps.admit()?;
+        }
         Ok(())
     }
 }
@@ -123,7 +125,9 @@ impl<'de> Taker<'de> for Content<'_, '_> {
     }
 
     fn items<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
-        while items.next_element_seed(Take(Part(self.0)))?.is_some() {}
+        while items.next_element_seed(Take(Part(self.0)))?.is_some() {
+            self.0.admit_part()?;
+        }
         Ok(())
     }
 

@@ -4,6 +4,7 @@
 //! It judges only what routing cannot do without: that the body is a JSON object and names one model.
 //! Any other oddity is for the engine to answer. The body is never copied and never changed.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use serde::de::DeserializeSeed;
@@ -11,8 +12,9 @@ use serde_json::value::RawValue;
 use thiserror::Error;
 
 use super::body::{Body, Reader, Said};
-use super::surrogate;
+use super::steps::{ENTRY_LIMIT, TOO_MANY};
 use super::value::Take;
+use super::{number, surrogate};
 use crate::routing::ask::{Ask, Dialect, Endpoint, Needs};
 use crate::routing::chain::Chain;
 
@@ -45,17 +47,27 @@ pub enum PeekError {
     ModelNotText { list: &'static str },
     #[error("the request names its `model` twice; name it once")]
     ModelTwice,
+    #[error("the request's `model` is longer than {NAME_LIMIT} bytes; name one of the models listed by GET {list}")]
+    ModelTooLong { list: &'static str },
+    #[error("the request's `model` holds control characters; name one of the models listed by GET {list}")]
+    ModelUnprintable { list: &'static str },
+    #[error("the request has more than {ENTRY_LIMIT} messages, parts or texts; send fewer")]
+    TooMany,
 }
+
+/// Longest name of a model, in bytes: it goes into headers and logs.
+const NAME_LIMIT: usize = 256;
 
 /// Reads a body that came to `endpoint`.
 pub fn peek(bytes: &[u8], endpoint: Endpoint) -> Result<Peeked, PeekError> {
     let found = peek_strictly(bytes, endpoint);
-    if let Err(PeekError::NotJson { .. }) = found
-        && let Some(mended) = surrogate::mended(bytes)
-    {
-        return peek_strictly(&mended, endpoint);
+    if !matches!(found, Err(PeekError::NotJson { .. })) {
+        return found;
     }
-    found
+    let mut mended = Cow::Borrowed(bytes);
+    surrogate::mend(&mut mended);
+    number::mend(&mut mended);
+    if matches!(mended, Cow::Owned(_)) { peek_strictly(&mended, endpoint) } else { found }
 }
 
 fn peek_strictly(bytes: &[u8], endpoint: Endpoint) -> Result<Peeked, PeekError> {
@@ -95,11 +107,12 @@ fn read(bytes: &[u8], endpoint: Endpoint) -> Result<Body<'_>, PeekError> {
 }
 
 fn unreadable(error: serde_json::Error) -> PeekError {
-    // serde_json tells this case by its words only.
-    if error.to_string().starts_with("recursion limit exceeded") {
-        return PeekError::TooDeep;
+    // serde_json tells these cases by their words only.
+    match error.to_string() {
+        words if words.starts_with("recursion limit exceeded") => PeekError::TooDeep,
+        words if words.starts_with(TOO_MANY) => PeekError::TooMany,
+        _ => PeekError::NotJson { line: error.line(), column: error.column() },
     }
-    PeekError::NotJson { line: error.line(), column: error.column() }
 }
 
 /// The model's name and its place: `model`, or on Ollama's paths `name` where `model` says nothing.
@@ -119,10 +132,20 @@ fn named<'de>(said: &Said<'de>, list: &'static str) -> Result<(String, &'de RawV
     }
     let raw = said.raw.filter(|raw| raw.get() != "null").ok_or(PeekError::NoModel { list })?;
     let model: String = serde_json::from_str(raw.get()).map_err(|_| PeekError::ModelNotText { list })?;
-    if model.trim().is_empty() {
-        return Err(PeekError::EmptyModel { list });
-    }
+    check_name(&model, list)?;
     Ok((model, raw))
+}
+
+fn check_name(model: &str, list: &'static str) -> Result<(), PeekError> {
+    if model.trim().is_empty() {
+        Err(PeekError::EmptyModel { list })
+    } else if model.len() > NAME_LIMIT {
+        Err(PeekError::ModelTooLong { list })
+    } else if model.bytes().any(|b| b.is_ascii_control()) {
+        Err(PeekError::ModelUnprintable { list })
+    } else {
+        Ok(())
+    }
 }
 
 fn models_path(dialect: Dialect) -> &'static str {

@@ -58,8 +58,9 @@ impl<'de> Taker<'de> for &mut Prompt {
     fn items<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
         let mut ids = Ids::default();
         while let Some(id) = items.next_element_seed(Take(Item(self)))? {
-            if let Some(id) = id {
-                ids.push(id);
+            match id {
+                Some(id) => ids.push(id),
+                None => self.steps.admit()?,
             }
             if ids.count == PIECE_IDS {
                 let full = std::mem::take(&mut ids);

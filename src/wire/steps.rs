@@ -2,7 +2,9 @@
 //!
 //! A request may name its tools after its messages, and a message its role after its text, so nothing
 //! can be chained while it is read. A `Step` is one future link's own content. However a body is made
-//! up, a list of steps never grows past `STEP_LIMIT`.
+//! up, a list of steps never grows past `STEP_LIMIT`, and one of too many entries is not read to its end.
+
+use serde::de;
 
 use super::size::Size;
 use crate::routing::chain::mix;
@@ -10,6 +12,13 @@ use crate::routing::chain::mix;
 /// Most steps of one list: four million tokens of text, more than any engine reads. Without it a body of
 /// empty messages would take twenty times its own size in memory.
 pub(super) const STEP_LIMIT: usize = 16 * 1024;
+
+/// Most messages, parts of messages and texts in one list. A body packed to a hundred kilobytes can hold
+/// forty million empty messages, which would take seconds to read.
+pub(super) const ENTRY_LIMIT: usize = 100_000;
+
+/// How the error of a list with too many entries is known.
+pub(super) const TOO_MANY: &str = "too many entries";
 
 /// What one link adds to the one before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,40 +41,50 @@ pub(super) enum Kind {
 
 /// A bounded list of steps.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Steps(Vec<Step>);
+pub(super) struct Steps {
+    list: Vec<Step>,
+    /// Entries read so far, whether or not they said anything.
+    entries: usize,
+}
 
 impl Steps {
+    /// Counts an entry in; an error if it is one too many.
+    pub fn admit<E: de::Error>(&mut self) -> Result<(), E> {
+        self.entries += 1;
+        if self.entries > ENTRY_LIMIT { Err(E::custom(TOO_MANY)) } else { Ok(()) }
+    }
+
     /// Adds a step. Past the limit it joins the last one, which then stands for both.
     pub fn push(&mut self, step: Step) {
-        let full = self.0.len() >= STEP_LIMIT;
-        match self.0.last_mut() {
+        let full = self.list.len() >= STEP_LIMIT;
+        match self.list.last_mut() {
             Some(last) if full => {
                 last.hash = mix(last.hash, step.hash);
                 last.size += step.size;
                 last.ends_message = step.ends_message;
             }
-            _ => self.0.push(step),
+            _ => self.list.push(step),
         }
     }
 
     /// Marks the steps from `from` on with what is true of them all.
     pub fn stamp(&mut self, from: usize, mark: u64) {
-        let from = from.min(self.0.len().saturating_sub(1));
-        for step in self.0.iter_mut().skip(from) {
+        let from = from.min(self.list.len().saturating_sub(1));
+        for step in self.list.iter_mut().skip(from) {
             step.hash = mix(mark, step.hash);
         }
     }
 
     pub fn last_mut(&mut self) -> Option<&mut Step> {
-        self.0.last_mut()
+        self.list.last_mut()
     }
 
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.list.len()
     }
 
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.list.is_empty()
     }
 }
 
@@ -74,7 +93,7 @@ impl IntoIterator for Steps {
     type IntoIter = std::vec::IntoIter<Step>;
 
     fn into_iter(self) -> Self::IntoIter {
-        self.0.into_iter()
+        self.list.into_iter()
     }
 }
 

@@ -1,25 +1,25 @@
 //! Half characters in JSON escapes.
 //!
 //! A client that cuts a text in the middle of an emoji sends `\ud83e` without its other half. Engines
-//! read it as U+FFFD; serde_json refuses the body. `mended` makes a copy to be read, in which such an
-//! escape is U+FFFD. It is just as long, so every place in it is the same place in the body.
+//! read it as U+FFFD; serde_json refuses the body. Here such an escape becomes U+FFFD too. It is just as
+//! long, so every place in the copy is the same place in the body.
 
+use std::borrow::Cow;
 use std::ops::RangeInclusive;
 
 const HIGH: RangeInclusive<u16> = 0xd800..=0xdbff;
 const LOW: RangeInclusive<u16> = 0xdc00..=0xdfff;
 const REPLACEMENT: &[u8] = br"\ufffd";
 
-/// A copy without half characters; `None` if there are none.
-pub(super) fn mended(json: &[u8]) -> Option<Vec<u8>> {
-    let (mut at, mut copy) = (0, None);
+/// Makes every half character whole; a body without any is not copied.
+pub(super) fn mend(json: &mut Cow<'_, [u8]>) {
+    let mut at = 0;
     while let Some(next) = json.get(at..).and_then(|rest| rest.iter().position(|&b| b == b'\\')) {
         at += next;
         at += match (unit(json, at), unit(json, at + REPLACEMENT.len())) {
             (Some(first), Some(second)) if HIGH.contains(&first) && LOW.contains(&second) => 2 * REPLACEMENT.len(),
             (Some(half), _) if HIGH.contains(&half) || LOW.contains(&half) => {
-                let copy = copy.get_or_insert_with(|| json.to_vec());
-                copy[at..at + REPLACEMENT.len()].copy_from_slice(REPLACEMENT);
+                json.to_mut()[at..at + REPLACEMENT.len()].copy_from_slice(REPLACEMENT);
                 REPLACEMENT.len()
             }
             (Some(_), _) => REPLACEMENT.len(),
@@ -27,7 +27,6 @@ pub(super) fn mended(json: &[u8]) -> Option<Vec<u8>> {
             (None, _) => 2,
         };
     }
-    copy
 }
 
 /// The UTF-16 unit of a `\u` escape that stands here.
@@ -42,8 +41,10 @@ mod tests {
 
     #[track_caller]
     fn check(json: &str, expected: Option<&str>) {
-        let copy = mended(json.as_bytes()).map(|copy| String::from_utf8(copy).unwrap());
-        assert_eq!(copy.as_deref(), expected);
+        let mut mended = Cow::Borrowed(json.as_bytes());
+        mend(&mut mended);
+        let copy = matches!(mended, Cow::Owned(_)).then(|| std::str::from_utf8(&mended).unwrap());
+        assert_eq!(copy, expected);
     }
 
     #[test]

@@ -4,6 +4,8 @@
 //! its texts and one for its end, and stamps them with role and images when the message is over. It
 //! keeps hashes and sizes, never the text.
 
+use serde::de;
+
 use super::digest::Digest;
 use super::piece;
 use super::size::Size;
@@ -90,6 +92,11 @@ impl<'a> Turn<'a> {
             billing: None,
             attachments: Attachments::default(),
         }
+    }
+
+    /// Counts in a part of the message; an error if there are too many.
+    pub fn admit_part<E: de::Error>(&mut self) -> Result<(), E> {
+        self.steps.admit()
     }
 
     /// A text, or a text part, of the message. An empty one says nothing.

@@ -6,7 +6,7 @@ mod spelling;
 use proptest::prelude::*;
 
 use super::*;
-use crate::wire::steps::STEP_LIMIT;
+use crate::wire::steps::{ENTRY_LIMIT, STEP_LIMIT};
 
 #[track_caller]
 fn ask(endpoint: Endpoint, body: &str) -> Ask {
@@ -65,6 +65,40 @@ fn a_body_without_one_model_is_refused() {
     check_refused(chat, r#"{"model":"a","m\u006fdel":"a"}"#, PeekError::ModelTwice);
     check_refused(chat, r#"{"model":"","model":""}"#, PeekError::ModelTwice);
     check_refused(Endpoint::OpenAiChat, "{}", PeekError::NoModel { list: "/v1/models" });
+}
+
+#[test]
+fn a_name_that_fits_no_header_is_refused() {
+    let (chat, list) = (Endpoint::OllamaChat, "/api/tags");
+    let named = |name: &str| format!(r#"{{"model":"{name}"}}"#);
+    check_model(chat, &named(&"é".repeat(128)), &"é".repeat(128), &format!("\"{}\"", "é".repeat(128)));
+    check_refused(chat, named(&"x".repeat(257)), PeekError::ModelTooLong { list });
+    for control in [r"\n", r"\u0000", r"\u001b", r"\u007f", "\u{7f}"] {
+        check_refused(chat, named(&format!("a{control}b")), PeekError::ModelUnprintable { list });
+    }
+}
+
+#[test]
+fn keys_are_read_in_any_case_as_go_does() {
+    for endpoint in Endpoint::ALL {
+        check_refused(endpoint, r#"{"model":"a","Model":"b"}"#, PeekError::ModelTwice);
+        check_model(endpoint, r#"{"MODEL":"a"}"#, "a", r#""a""#);
+    }
+    check_refused(Endpoint::OllamaShow, r#"{"name":"a","Name":"b"}"#, PeekError::ModelTwice);
+    check_model(Endpoint::OllamaShow, r#"{"Name":"a"}"#, "a", r#""a""#);
+}
+
+#[test]
+fn numbers_beyond_any_float_are_the_engines_to_judge() {
+    for number in ["1e999", "-1e999", "1.5E+400", &"9".repeat(5000)] {
+        for field in ["x", "seed", "max_tokens"] {
+            let body = format!(r#"{{"{field}":{number},"messages":[],"model":"a"}}"#);
+            check_model(Endpoint::OpenAiChat, &body, "a", r#""a""#);
+        }
+        let tools = format!(r#"{{"tools":[{{"maximum":{number},"half":"\ud83e"}}],"model":"a"}}"#);
+        assert!(ask(Endpoint::OllamaChat, &tools).needs.tools);
+    }
+    check_refused(Endpoint::OpenAiChat, r#"{"x":1e999,}"#, PeekError::NotJson { line: 1, column: 12 });
 }
 
 #[test]
@@ -211,10 +245,28 @@ fn bal_07_bytes_that_are_no_characters_are_refused() {
 
 #[test]
 fn a_body_of_empty_messages_stays_small() {
-    let body = format!(r#"{{"model":"a","messages":[{{}}{}]}}"#, ",{}".repeat(100_000));
-    let ask = ask(Endpoint::OllamaChat, &body);
+    let ask = ask(Endpoint::OllamaChat, &messages_of("{}", ENTRY_LIMIT));
     assert_eq!(ask.chain.links.len(), STEP_LIMIT);
-    assert_eq!(ask.prompt_tokens, 4 * 100_001);
+    assert_eq!(ask.prompt_tokens, 4 * ENTRY_LIMIT as u32);
+}
+
+fn messages_of(message: &str, count: usize) -> String {
+    format!(r#"{{"model":"a","messages":[{}{message}]}}"#, format!("{message},").repeat(count - 1))
+}
+
+#[test]
+fn a_list_with_too_many_entries_is_not_read_on() {
+    check_refused(Endpoint::OllamaChat, messages_of("{}", ENTRY_LIMIT + 1), PeekError::TooMany);
+    // Not read to its end: what follows is no JSON.
+    let broken = messages_of("{}", ENTRY_LIMIT + 1) + "}";
+    check_refused(Endpoint::OllamaChat, broken, PeekError::TooMany);
+    let parts = format!(r#"{{"content":[{}""]}}"#, r#""","#.repeat(9));
+    check_refused(Endpoint::OpenAiChat, messages_of(&parts, ENTRY_LIMIT / 10), PeekError::TooMany);
+    let texts = |count: usize| format!(r#"{{"model":"a","input":[{}""]}}"#, r#""","#.repeat(count - 1));
+    check_refused(Endpoint::OllamaEmbed, texts(ENTRY_LIMIT + 1), PeekError::TooMany);
+    ask(Endpoint::OllamaEmbed, &texts(ENTRY_LIMIT));
+    let ids = format!(r#"{{"model":"a","prompt":[{}1]}}"#, "1,".repeat(2 * ENTRY_LIMIT));
+    ask(Endpoint::OpenAiCompletions, &ids);
 }
 
 proptest! {
