@@ -10,8 +10,11 @@ use serde_json::Value;
 
 use super::catalogue;
 use super::ingress::Ingress;
+use super::node::Node;
 use crate::engines::Listing;
 use crate::routing::ask::Dialect;
+use crate::routing::group::Groups;
+use crate::routing::name::Naming;
 
 /// The latest lists, and what they were made of.
 #[derive(Default)]
@@ -73,14 +76,52 @@ fn make(ingress: &Ingress, of: Vec<Option<Arc<Vec<Listing>>>>) -> Made {
 }
 
 fn merged<T>(ingress: &Ingress, of: &[Option<Arc<Vec<Listing>>>], merge: impl Fn(&[catalogue::Node]) -> T) -> T {
-    let nodes: Vec<catalogue::Node> = ingress
+    let groups = ingress.fleet.with(|fleet, _| fleet.rules.groups.clone());
+    let listings: Vec<Option<Vec<Listing>>> = ingress
         .nodes
         .iter()
         .zip(of)
+        .map(|(node, listings)| listings.as_ref().map(|listings| with_groups(node, listings, &groups)))
+        .collect();
+    let nodes: Vec<catalogue::Node> = ingress
+        .nodes
+        .iter()
+        .zip(&listings)
         .filter_map(|(node, listings)| {
             let speaks_ollama = node.engine.get().is_some_and(|engine| engine.dialects.contains(&Dialect::Ollama));
             Some(catalogue::Node { name: &node.name, listings: listings.as_ref()?, speaks_ollama })
         })
         .collect();
     merge(&nodes)
+}
+
+/// A node's models, and once more under the name of each group that they serve.
+fn with_groups(node: &Node, listings: &[Listing], groups: &Groups) -> Vec<Listing> {
+    let mut all = listings.to_vec();
+    for group in groups.listed() {
+        let mine = group.targets.iter().filter(|target| target.upstream == node.id);
+        let served = mine.flat_map(|target| listings.iter().find(|listing| is_named(node, listing, &target.model)));
+        all.extend(served.take(1).map(|listing| renamed(listing, &group.name)));
+    }
+    all
+}
+
+fn is_named(node: &Node, listing: &Listing, model: &str) -> bool {
+    let naming = node.engine.get().map_or(Naming::Exact, |engine| engine.naming);
+    naming.is_same(&listing.name, model)
+}
+
+fn renamed(listing: &Listing, name: &str) -> Listing {
+    let entry = |entry: &Option<Value>, keys: &[&str]| {
+        let mut entry = entry.clone()?;
+        let fields = entry.as_object_mut()?;
+        fields.extend(keys.iter().map(|key| (key.to_string(), name.into())));
+        Some(entry)
+    };
+    Listing {
+        name: name.to_string(),
+        tags: entry(&listing.tags, &["name", "model"]),
+        ps: None,
+        openai: entry(&listing.openai, &["id"]),
+    }
 }
