@@ -4,6 +4,7 @@
 //! one pass and never rewritten here; answers are read on a copy and never changed. No input, however
 //! broken, makes this code panic, and every buffer has a named limit.
 
+pub mod count;
 pub mod error;
 pub mod framing;
 pub mod observe;
@@ -12,15 +13,19 @@ pub mod peek;
 mod body;
 mod digest;
 mod event;
+mod form;
+mod item;
 mod lines;
 mod message;
 mod number;
 mod piece;
 mod prompt;
 mod size;
+mod speech;
 mod sse;
 mod steps;
 mod surrogate;
 mod turn;
+mod usage;
 mod value;
 mod whole;

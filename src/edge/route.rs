@@ -75,6 +75,14 @@ mod tests {
         check(Method::POST, "/api/tags", Route::WrongMethod { allow: READ });
         check(Method::POST, "/api/chat", Route::Forward(Endpoint::OllamaChat));
         check(Method::GET, "/api/chat", Route::WrongMethod { allow: "POST" });
+        check(Method::POST, "/v1/messages", Route::Forward(Endpoint::AnthropicMessages));
+        check(Method::POST, "/v1/messages/count_tokens", Route::Forward(Endpoint::AnthropicCountTokens));
+        check(Method::POST, "/v1/responses", Route::Forward(Endpoint::OpenAiResponses));
+        check(Method::GET, "/v1/responses", Route::WrongMethod { allow: "POST" });
+        check(Method::POST, "/v1/rerank", Route::Forward(Endpoint::OpenAiRerank));
+        check(Method::POST, "/v1/audio/transcriptions", Route::Forward(Endpoint::OpenAiTranscriptions));
+        check(Method::POST, "/v1/audio/translations", Route::Forward(Endpoint::OpenAiTranslations));
+        check(Method::POST, "/v1/audio/speech", Route::Forward(Endpoint::OpenAiSpeech));
         check(Method::GET, "/v1/models/org/moss%2Fx%3A7b", Route::Local(Local::Model("org/moss/x:7b".into())));
         check(Method::GET, "/v1/models/", Route::Unknown);
     }

@@ -49,10 +49,17 @@ pub enum Endpoint {
     OpenAiChat,
     OpenAiCompletions,
     OpenAiEmbeddings,
+    OpenAiResponses,
+    OpenAiRerank,
+    OpenAiTranscriptions,
+    OpenAiTranslations,
+    OpenAiSpeech,
+    AnthropicMessages,
+    AnthropicCountTokens,
 }
 
 impl Endpoint {
-    pub const ALL: [Endpoint; 8] = [
+    pub const ALL: [Endpoint; 15] = [
         Endpoint::OllamaChat,
         Endpoint::OllamaGenerate,
         Endpoint::OllamaEmbed,
@@ -61,6 +68,13 @@ impl Endpoint {
         Endpoint::OpenAiChat,
         Endpoint::OpenAiCompletions,
         Endpoint::OpenAiEmbeddings,
+        Endpoint::OpenAiResponses,
+        Endpoint::OpenAiRerank,
+        Endpoint::OpenAiTranscriptions,
+        Endpoint::OpenAiTranslations,
+        Endpoint::OpenAiSpeech,
+        Endpoint::AnthropicMessages,
+        Endpoint::AnthropicCountTokens,
     ];
 
     pub fn of_path(path: &str) -> Option<Endpoint> {
@@ -77,6 +91,13 @@ impl Endpoint {
             Endpoint::OpenAiChat => "/v1/chat/completions",
             Endpoint::OpenAiCompletions => "/v1/completions",
             Endpoint::OpenAiEmbeddings => "/v1/embeddings",
+            Endpoint::OpenAiResponses => "/v1/responses",
+            Endpoint::OpenAiRerank => "/v1/rerank",
+            Endpoint::OpenAiTranscriptions => "/v1/audio/transcriptions",
+            Endpoint::OpenAiTranslations => "/v1/audio/translations",
+            Endpoint::OpenAiSpeech => "/v1/audio/speech",
+            Endpoint::AnthropicMessages => "/v1/messages",
+            Endpoint::AnthropicCountTokens => "/v1/messages/count_tokens",
         }
     }
 
@@ -84,7 +105,7 @@ impl Endpoint {
         Dialect::of_path(self.path())
     }
 
-    /// What an absent `stream` means: Ollama's own generating calls stream, OpenAI's do not.
+    /// What an absent `stream` means: Ollama's own generating calls stream, nobody else's do.
     pub fn streams_by_default(self) -> bool {
         matches!(self, Endpoint::OllamaChat | Endpoint::OllamaGenerate)
     }
@@ -93,13 +114,23 @@ impl Endpoint {
     pub fn is_conversation(self) -> bool {
         matches!(
             self,
-            Endpoint::OllamaChat | Endpoint::OllamaGenerate | Endpoint::OpenAiChat | Endpoint::OpenAiCompletions
+            Endpoint::OllamaChat
+                | Endpoint::OllamaGenerate
+                | Endpoint::OpenAiChat
+                | Endpoint::OpenAiCompletions
+                | Endpoint::OpenAiResponses
+                | Endpoint::AnthropicMessages
         )
     }
 
     /// Whether answering occupies a slot of the model.
     pub fn runs_model(self) -> bool {
-        self != Endpoint::OllamaShow
+        !matches!(self, Endpoint::OllamaShow | Endpoint::AnthropicCountTokens)
+    }
+
+    /// Whether the body is a multipart form and no JSON.
+    pub fn takes_form(self) -> bool {
+        matches!(self, Endpoint::OpenAiTranscriptions | Endpoint::OpenAiTranslations)
     }
 }
 
@@ -130,11 +161,30 @@ pub struct Ask {
     pub needs: Needs,
     /// Hash of the session's name, from an affinity header or `prompt_cache_key`.
     pub session_name: Option<u64>,
+    /// Hash of the stored response that this request goes on from (`previous_response_id`).
+    pub previous_response: Option<u64>,
     /// Hash of the tenant; zero while everything is open.
     pub tenant: u64,
 }
 
 impl Ask {
+    /// An ask of which nothing is known but where it came in and for whom.
+    pub fn new(endpoint: Endpoint, model: String) -> Ask {
+        Ask {
+            endpoint,
+            model,
+            stream: endpoint.streams_by_default(),
+            chain: Chain::default(),
+            prompt_tokens: 1,
+            max_output_tokens: None,
+            num_ctx: None,
+            needs: Needs::default(),
+            session_name: None,
+            previous_response: None,
+            tenant: 0,
+        }
+    }
+
     /// Tokens the context window must hold.
     pub fn tokens_needed(&self) -> u64 {
         u64::from(self.prompt_tokens) + u64::from(self.max_output_tokens.unwrap_or(0))
@@ -145,17 +195,20 @@ impl Ask {
 impl Ask {
     /// A chat of which nothing matters.
     pub fn plain() -> Ask {
-        Ask {
-            endpoint: Endpoint::OllamaChat,
-            model: "qwen3:32b".into(),
-            stream: true,
-            chain: Chain::default(),
-            prompt_tokens: 1,
-            max_output_tokens: None,
-            num_ctx: None,
-            needs: Needs::default(),
-            session_name: None,
-            tenant: 0,
+        Ask::new(Endpoint::OllamaChat, "qwen3:32b".into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_path_is_one_endpoint_of_one_dialect() {
+        for endpoint in Endpoint::ALL {
+            assert_eq!(Endpoint::of_path(endpoint.path()), Some(endpoint));
+            let named = format!("{endpoint:?}").to_lowercase();
+            assert!(named.starts_with(endpoint.dialect().name()), "{endpoint:?}");
         }
     }
 }

@@ -7,6 +7,7 @@ use serde::de::{MapAccess, SeqAccess};
 use serde_json::value::RawValue;
 
 use super::digest::{Digest, Digester};
+use super::item::Input;
 use super::message::{Images, Messages, System};
 use super::prompt::{Ids, Prompt};
 use super::size::Size;
@@ -28,6 +29,7 @@ pub(super) struct Body<'de> {
     pub max_completion_tokens: Option<u32>,
     pub options: Options,
     pub cache_key: Option<u64>,
+    pub previous_response: Option<u64>,
     pub tools: Tools,
     context: Ids,
     system: Messages,
@@ -112,6 +114,8 @@ enum Field {
     Tools,
     System,
     Messages,
+    Input,
+    PreviousResponse,
     Context,
     Images,
     Prompt,
@@ -131,13 +135,22 @@ impl Field {
             ("max_completion_tokens", _) => Field::MaxCompletionTokens,
             ("options", _) => Field::Options,
             ("prompt_cache_key", _) => Field::CacheKey,
-            ("tools", OllamaChat | OpenAiChat) => Field::Tools,
-            ("system", OllamaChat | OpenAiChat | OllamaGenerate) => Field::System,
-            ("messages", OllamaChat | OpenAiChat) => Field::Messages,
+            ("tools", OllamaChat | OpenAiChat | OpenAiResponses | AnthropicMessages | AnthropicCountTokens) => {
+                Field::Tools
+            }
+            ("system", OllamaChat | OpenAiChat | OllamaGenerate | AnthropicMessages | AnthropicCountTokens) => {
+                Field::System
+            }
+            ("messages", OllamaChat | OpenAiChat | AnthropicMessages | AnthropicCountTokens) => Field::Messages,
+            ("instructions", OpenAiResponses) => Field::System,
+            ("input", OpenAiResponses) => Field::Input,
+            ("max_output_tokens", OpenAiResponses) => Field::MaxTokens,
+            ("previous_response_id", OpenAiResponses) => Field::PreviousResponse,
             ("context", OllamaGenerate) => Field::Context,
             ("images", OllamaGenerate) => Field::Images,
             ("prompt", OllamaGenerate | OpenAiCompletions | OllamaEmbeddings) => Field::Prompt,
-            ("input", OllamaEmbed | OpenAiEmbeddings) => Field::Prompt,
+            ("input", OllamaEmbed | OpenAiEmbeddings | OpenAiSpeech) => Field::Prompt,
+            ("query" | "documents" | "texts", OpenAiRerank) => Field::Prompt,
             _ => Field::Other,
         }
     }
@@ -161,6 +174,8 @@ impl<'de> Taker<'de> for Reader<'_, 'de> {
                 Field::Tools => body.tools = fields.next_value_seed(Take(ToolsReader))?,
                 Field::System => fields.next_value_seed(Take(System(&mut body.system)))?,
                 Field::Messages => fields.next_value_seed(Take(&mut body.messages))?,
+                Field::Input => fields.next_value_seed(Take(Input(&mut body.messages)))?,
+                Field::PreviousResponse => body.previous_response = fields.next_value_seed(scalar(name_hash))?,
                 Field::Context => fields.next_value_seed(Take(&mut body.context))?,
                 Field::Images => fields.next_value_seed(Take(Images(&mut body.images)))?,
                 Field::Prompt => fields.next_value_seed(Take(&mut body.prompt))?,

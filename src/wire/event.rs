@@ -1,14 +1,16 @@
 //! One JSON message of an answer, read for what it tells about the run.
 //!
-//! Knows Ollama's, OpenAI's and llama.cpp's spellings at once, because they do not overlap and a server
+//! Knows every dialect's and llama.cpp's spellings at once, because they do not overlap and a server
 //! may answer in another's. Only the fields needed are taken; everything else is skipped unparsed. A
 //! message that is not JSON to its end tells nothing.
 
-use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess};
+use serde::de::{DeserializeSeed, IgnoredAny, MapAccess};
 
 use super::prompt::Ids;
+use super::speech::{Choices, Delta, Filled, Speech};
+use super::usage::{Counts, Usage};
 use super::value::{Scalar, Take, Taker, key, scalar};
-use crate::routing::chain::mix;
+use crate::routing::chain::{hash_text, mix};
 
 const NANOS_PER_MILLI: u64 = 1_000_000;
 
@@ -19,30 +21,13 @@ pub(super) struct Reading {
     pub load_ms: Option<u64>,
     /// The link that a request which sends this `context` back begins with.
     pub context: Option<u64>,
+    /// Hash of the id under which OpenAI's Responses keeps this answer.
+    pub response_id: Option<u64>,
     /// The answer ends here.
     pub is_last: bool,
     pub is_error: bool,
     /// Some of the model's output is in it.
     pub has_content: bool,
-}
-
-/// Counts of tokens.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Usage {
-    pub prompt: Option<u32>,
-    pub cached: Option<u32>,
-    pub output: Option<u32>,
-}
-
-impl Usage {
-    /// These counts, and where one is unknown the other's.
-    pub fn or(self, other: Usage) -> Usage {
-        Usage {
-            prompt: self.prompt.or(other.prompt),
-            cached: self.cached.or(other.cached),
-            output: self.output.or(other.output),
-        }
-    }
 }
 
 /// Reads a message; `None` if it is not JSON.
@@ -53,20 +38,66 @@ pub(super) fn read(json: &[u8]) -> Option<Reading> {
     Some(reading)
 }
 
+/// What a message's own `type` says, where it has one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Sort {
+    is_last: bool,
+    is_error: bool,
+}
+
+impl Sort {
+    fn of(name: &str) -> Sort {
+        match name {
+            "message_stop"
+            | "response.completed"
+            | "response.incomplete"
+            | "transcript.text.done"
+            | "speech.audio.done" => Sort { is_last: true, is_error: false },
+            "response.failed" => Sort { is_last: true, is_error: true },
+            "error" => Sort { is_last: false, is_error: true },
+            _ => Sort::default(),
+        }
+    }
+}
+
+/// What kind of object it is, where it says so.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Object {
+    #[default]
+    Other,
+    Response,
+    /// SGLang's errors are flat: {"object":"error","message":...}.
+    Error,
+}
+
+impl Object {
+    fn of(name: &str) -> Object {
+        match name {
+            "response" => Object::Response,
+            "error" => Object::Error,
+            _ => Object::Other,
+        }
+    }
+}
+
 struct Message;
 
 #[derive(Clone, Copy)]
 enum Field {
+    Type,
+    Object,
+    Id,
     Done,
     PromptEvalCount,
     EvalCount,
     LoadDuration,
     Error,
-    Object,
     Usage,
     Timings,
     Choices,
     Message,
+    Response,
+    Delta,
     Text,
     Context,
     Other,
@@ -75,17 +106,21 @@ enum Field {
 impl Field {
     fn of(key: &str) -> Field {
         match key {
+            "type" => Field::Type,
+            "object" => Field::Object,
+            "id" => Field::Id,
             "done" => Field::Done,
             "prompt_eval_count" => Field::PromptEvalCount,
             "eval_count" => Field::EvalCount,
             "load_duration" => Field::LoadDuration,
             "error" => Field::Error,
-            "object" => Field::Object,
             "usage" => Field::Usage,
             "timings" => Field::Timings,
             "choices" => Field::Choices,
             "message" => Field::Message,
-            "response" | "thinking" => Field::Text,
+            "response" => Field::Response,
+            "delta" => Field::Delta,
+            "thinking" | "content" | "output" => Field::Text,
             "context" => Field::Context,
             _ => Field::Other,
         }
@@ -96,184 +131,98 @@ impl<'de> Taker<'de> for Message {
     type Out = Reading;
 
     fn fields<A: MapAccess<'de>>(self, mut fields: A) -> Result<Reading, A::Error> {
-        let mut told = Reading::default();
-        let (mut usage, mut timings) = (Usage::default(), Usage::default());
+        let mut told = Told::default();
         while let Some(field) = fields.next_key_seed(key(Field::of))? {
-            match field {
-                Field::Done => told.is_last |= fields.next_value_seed(scalar(|s| s == Scalar::Bool(true)))?,
-                Field::PromptEvalCount => told.usage.prompt = fields.next_value_seed(scalar(|s| s.count_u32()))?,
-                Field::EvalCount => told.usage.output = fields.next_value_seed(scalar(|s| s.count_u32()))?,
-                Field::LoadDuration => {
-                    told.load_ms = fields.next_value_seed(scalar(|s| s.count()))?.map(|ns| ns / NANOS_PER_MILLI);
-                }
-                Field::Error => told.is_error |= fields.next_value_seed(Take(Filled))?,
-                // SGLang's errors are flat: {"object":"error","message":...}.
-                Field::Object => told.is_error |= fields.next_value_seed(scalar(|s| s == Scalar::Text("error")))?,
-                Field::Usage => usage = fields.next_value_seed(Take(Counts))?,
-                Field::Timings => timings = fields.next_value_seed(Take(Counts))?,
-                Field::Choices => fields.next_value_seed(Take(Choices(&mut told)))?,
-                Field::Message => told.has_content |= fields.next_value_seed(Take(Speech))?,
-                Field::Text => told.has_content |= fields.next_value_seed(Take(Filled))?,
-                Field::Context => {
-                    let mut ids = Ids::default();
-                    fields.next_value_seed(Take(&mut ids))?;
-                    told.context = ids.step().map(|step| mix(0, step.hash));
-                }
-                Field::Other => drop(fields.next_value::<IgnoredAny>()?),
+            told.take(field, &mut fields)?;
+        }
+        Ok(told.reading())
+    }
+}
+
+/// A message while it is read.
+#[derive(Default)]
+struct Told {
+    reading: Reading,
+    usage: Usage,
+    timings: Usage,
+    sort: Sort,
+    object: Object,
+    id: Option<u64>,
+}
+
+impl Told {
+    fn take<'de, A: MapAccess<'de>>(&mut self, field: Field, fields: &mut A) -> Result<(), A::Error> {
+        let reading = &mut self.reading;
+        match field {
+            Field::Type => self.sort = fields.next_value_seed(scalar(|s| s.text().map(Sort::of)))?.unwrap_or_default(),
+            Field::Object => {
+                self.object = fields.next_value_seed(scalar(|s| s.text().map(Object::of)))?.unwrap_or_default();
             }
-        }
-        told.usage = told.usage.or(usage).or(timings);
-        Ok(told)
-    }
-}
-
-/// OpenAI's `usage`, its details, and llama.cpp's `timings`: objects of counts, whatever they are called.
-struct Counts;
-
-#[derive(Clone, Copy)]
-enum Count {
-    Prompt,
-    Cached,
-    /// Prompt tokens that were not cached.
-    Fresh,
-    Output,
-    Details,
-    Other,
-}
-
-impl Count {
-    fn of(key: &str) -> Count {
-        match key {
-            "prompt_tokens" => Count::Prompt,
-            "cached_tokens" | "cache_n" => Count::Cached,
-            "prompt_n" => Count::Fresh,
-            "completion_tokens" | "predicted_n" => Count::Output,
-            "prompt_tokens_details" => Count::Details,
-            _ => Count::Other,
-        }
-    }
-}
-
-impl<'de> Taker<'de> for Counts {
-    type Out = Usage;
-
-    fn fields<A: MapAccess<'de>>(self, mut fields: A) -> Result<Usage, A::Error> {
-        let (mut usage, mut details, mut fresh) = (Usage::default(), Usage::default(), None);
-        while let Some(count) = fields.next_key_seed(key(Count::of))? {
-            let slot = match count {
-                Count::Prompt => &mut usage.prompt,
-                Count::Cached => &mut usage.cached,
-                Count::Fresh => &mut fresh,
-                Count::Output => &mut usage.output,
-                Count::Details => {
-                    details = fields.next_value_seed(Take(Counts))?;
-                    continue;
-                }
-                Count::Other => {
-                    fields.next_value::<IgnoredAny>()?;
-                    continue;
-                }
-            };
-            *slot = fields.next_value_seed(scalar(|s| s.count_u32()))?;
-        }
-        usage.cached = usage.cached.or(details.cached);
-        usage.prompt = usage.prompt.or(fresh.map(|n: u32| n.saturating_add(usage.cached.unwrap_or(0))));
-        Ok(usage)
-    }
-}
-
-/// OpenAI's `choices`, of an event or of a whole answer.
-struct Choices<'a>(&'a mut Reading);
-
-impl<'de> Taker<'de> for Choices<'_> {
-    type Out = ();
-
-    fn items<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
-        while items.next_element_seed(Take(Choice(self.0)))?.is_some() {}
-        Ok(())
-    }
-}
-
-struct Choice<'a>(&'a mut Reading);
-
-#[derive(Clone, Copy)]
-enum ChoiceField {
-    Speech,
-    Text,
-    FinishReason,
-    Other,
-}
-
-impl ChoiceField {
-    fn of(key: &str) -> ChoiceField {
-        match key {
-            "delta" | "message" => ChoiceField::Speech,
-            "text" => ChoiceField::Text,
-            "finish_reason" => ChoiceField::FinishReason,
-            _ => ChoiceField::Other,
-        }
-    }
-}
-
-impl<'de> Taker<'de> for Choice<'_> {
-    type Out = ();
-
-    fn fields<A: MapAccess<'de>>(self, mut fields: A) -> Result<(), A::Error> {
-        while let Some(field) = fields.next_key_seed(key(ChoiceField::of))? {
-            match field {
-                ChoiceField::Speech => self.0.has_content |= fields.next_value_seed(Take(Speech))?,
-                ChoiceField::Text => self.0.has_content |= fields.next_value_seed(Take(Filled))?,
-                ChoiceField::FinishReason => self.0.is_last |= fields.next_value_seed(Take(Filled))?,
-                ChoiceField::Other => drop(fields.next_value::<IgnoredAny>()?),
+            Field::Id => self.id = fields.next_value_seed(scalar(|s| s.text().map(hash_text)))?,
+            Field::Done => reading.is_last |= fields.next_value_seed(scalar(|s| s == Scalar::Bool(true)))?,
+            Field::PromptEvalCount => reading.usage.prompt = fields.next_value_seed(scalar(|s| s.count_u32()))?,
+            Field::EvalCount => reading.usage.output = fields.next_value_seed(scalar(|s| s.count_u32()))?,
+            Field::LoadDuration => {
+                reading.load_ms = fields.next_value_seed(scalar(|s| s.count()))?.map(|ns| ns / NANOS_PER_MILLI);
             }
+            Field::Error => reading.is_error |= fields.next_value_seed(Take(Filled))?,
+            Field::Usage => self.usage = fields.next_value_seed(Take(Counts))?,
+            Field::Timings => self.timings = fields.next_value_seed(Take(Counts))?,
+            Field::Choices => {
+                let chosen = fields.next_value_seed(Take(Choices))?;
+                reading.has_content |= chosen.says;
+                reading.is_last |= chosen.finished;
+            }
+            Field::Message => {
+                let said = fields.next_value_seed(Take(Speech))?;
+                reading.has_content |= said.anything;
+                self.usage = self.usage.or(said.usage);
+            }
+            Field::Response => self.answer(fields.next_value_seed(Take(Answer))?),
+            Field::Delta => reading.has_content |= fields.next_value_seed(Take(Delta))?,
+            Field::Text => reading.has_content |= fields.next_value_seed(Take(Filled))?,
+            Field::Context => {
+                let mut ids = Ids::default();
+                fields.next_value_seed(Take(&mut ids))?;
+                reading.context = ids.step().map(|step| mix(0, step.hash));
+            }
+            Field::Other => drop(fields.next_value::<IgnoredAny>()?),
         }
         Ok(())
     }
-}
 
-/// Whether a message or a delta of one says anything.
-struct Speech;
+    fn answer(&mut self, answer: Reading) {
+        self.usage = self.usage.or(answer.usage);
+        self.reading.response_id = self.reading.response_id.or(answer.response_id);
+        self.reading.is_error |= answer.is_error;
+        self.reading.has_content |= answer.has_content;
+    }
 
-impl<'de> Taker<'de> for Speech {
-    type Out = bool;
-
-    fn fields<A: MapAccess<'de>>(self, mut fields: A) -> Result<bool, A::Error> {
-        let mut says = false;
-        while let Some(names_the_speaker) = fields.next_key_seed(key(|name| name == "role"))? {
-            if names_the_speaker {
-                fields.next_value::<IgnoredAny>()?;
-            } else {
-                says |= fields.next_value_seed(Take(Filled))?;
-            }
+    fn reading(self) -> Reading {
+        let mut reading = self.reading;
+        reading.usage = reading.usage.or(self.usage).or(self.timings);
+        reading.is_last |= self.sort.is_last;
+        reading.is_error |= self.sort.is_error || self.object == Object::Error;
+        if self.object == Object::Response {
+            reading.response_id = self.id;
         }
-        Ok(says)
+        reading
     }
 }
 
-/// Whether a value is anything but null, false or empty.
-struct Filled;
+/// `response`: with Ollama a text, in an event of OpenAI's Responses the answer as far as it has come.
+struct Answer;
 
-impl<'de> Taker<'de> for Filled {
-    type Out = bool;
+impl<'de> Taker<'de> for Answer {
+    type Out = Reading;
 
-    fn scalar(self, scalar: Scalar<'_>) -> bool {
-        scalar.is_filled()
+    fn scalar(self, scalar: Scalar<'_>) -> Reading {
+        Reading { has_content: scalar.is_filled(), ..Reading::default() }
     }
 
-    fn items<A: SeqAccess<'de>>(self, mut items: A) -> Result<bool, A::Error> {
-        let mut any = false;
-        while items.next_element::<IgnoredAny>()?.is_some() {
-            any = true;
-        }
-        Ok(any)
-    }
-
-    fn fields<A: MapAccess<'de>>(self, mut fields: A) -> Result<bool, A::Error> {
-        let mut any = false;
-        while fields.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {
-            any = true;
-        }
-        Ok(any)
+    fn fields<A: MapAccess<'de>>(self, fields: A) -> Result<Reading, A::Error> {
+        // Its output came in the events before.
+        Ok(Reading { has_content: false, ..Message.fields(fields)? })
     }
 }
 
@@ -328,10 +277,6 @@ mod tests {
             r#"{"choices":[{"finish_reason":"stop"}],"timings":{"cache_n":236,"prompt_n":1,"predicted_n":35}}"#,
             Reading { usage: usage(237, 236, 35), is_last: true, ..Reading::default() },
         );
-        check(
-            r#"{"usage":{"prompt_tokens":-1,"completion_tokens":"x","prompt_tokens_details":null}}"#,
-            Reading::default(),
-        );
     }
 
     #[test]
@@ -342,6 +287,59 @@ mod tests {
         check(r#"{"object":"error","message":"x"}"#, Reading { has_content: false, ..error });
         check(r#"{"error":null}"#, Reading::default());
         check(r#"{"message":{"content":"{\"error\":1}"}}"#, Reading { has_content: true, ..Reading::default() });
+    }
+
+    #[test]
+    fn anthropics_events_tell_counts_first_and_last() {
+        check(
+            r#"{"type":"message_start","message":{"id":"msg_1","type":"message","role":"assistant","model":"m","content":[],"stop_reason":null,"usage":{"input_tokens":3,"cache_read_input_tokens":100,"output_tokens":1}}}"#,
+            Reading { usage: usage(103, 100, 1), ..Reading::default() },
+        );
+        check(
+            r#"{"type":"message_delta","delta":{"stop_reason":"end_turn","stop_sequence":null},"usage":{"output_tokens":15}}"#,
+            Reading { usage: usage(None, None, 15), ..Reading::default() },
+        );
+        check(r#"{"type":"message_stop"}"#, Reading { is_last: true, ..Reading::default() });
+        let error = Reading { is_error: true, ..Reading::default() };
+        check(r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#, error);
+        let content = Reading { has_content: true, ..Reading::default() };
+        check(r#"{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"Hi"}}"#, content);
+        check(
+            r#"{"type":"content_block_delta","index":1,"delta":{"type":"input_json_delta","partial_json":""}}"#,
+            Reading::default(),
+        );
+        check(r#"{"type":"ping"}"#, Reading::default());
+        check(
+            r#"{"id":"msg_1","type":"message","role":"assistant","content":[{"type":"text","text":"Hi"}],"stop_reason":"end_turn","usage":{"input_tokens":9,"output_tokens":1}}"#,
+            Reading { usage: usage(9, None, 1), ..content },
+        );
+    }
+
+    #[test]
+    fn a_response_tells_its_id_and_its_end() {
+        let id = Some(hash_text("resp_1"));
+        let event = |name: &str, rest: &str| {
+            let response = format!(r#"{{"id":"resp_1","object":"response","error":null,"usage":null{rest}}}"#);
+            format!(r#"{{"type":"response.{name}","response":{response}}}"#)
+        };
+        let begun = Reading { response_id: id, ..Reading::default() };
+        check(&event("created", ""), begun);
+        let counts =
+            r#","usage":{"input_tokens":9,"input_tokens_details":{"cached_tokens":8},"output_tokens":4},"output":[{}]"#;
+        let ended = Reading { usage: usage(9, 8, 4), is_last: true, ..begun };
+        check(&event("completed", counts), ended);
+        check(&event("incomplete", counts), ended);
+        check(&event("failed", r#","error":{"code":"x"}"#), Reading { is_last: true, is_error: true, ..begun });
+        let error = Reading { is_error: true, ..Reading::default() };
+        check(r#"{"type":"error","code":"x","message":"y","param":null}"#, error);
+        let content = Reading { has_content: true, ..Reading::default() };
+        check(r#"{"type":"response.output_text.delta","item_id":"a","delta":"Hi"}"#, content);
+        check(
+            r#"{"id":"resp_1","object":"response","status":"completed","output":[{}],"usage":{"input_tokens":9,"output_tokens":4}}"#,
+            Reading { usage: usage(9, None, 4), has_content: true, ..begun },
+        );
+        // Other objects have ids too.
+        check(r#"{"id":"chatcmpl-1","object":"chat.completion.chunk"}"#, Reading::default());
     }
 
     #[test]

@@ -1,8 +1,9 @@
-//! The messages of a chat, in Ollama's and OpenAI's spelling alike.
+//! The messages of a chat, in every dialect's spelling alike.
 //!
 //! What a message says is its role, texts, images, tool calls and the names that tie a tool's answer to
-//! its call. What a model thought (`thinking`, `reasoning_content`, `reasoning`) and marks for caches
-//! are not said again to the model and do not enter; nor do fields nobody here knows.
+//! its call. A part that holds parts of its own, as Anthropic's tool results do, says what they say.
+//! What a model thought (`thinking`, `reasoning_content`, `reasoning`) and marks for caches are not said
+//! again to the model and do not enter; nor do fields nobody here knows.
 
 use serde::de::{MapAccess, SeqAccess};
 
@@ -18,6 +19,21 @@ pub(super) struct Messages {
     pub steps: Steps,
     /// The step that ends the first message of a user.
     pub first_user: Option<usize>,
+}
+
+impl Messages {
+    /// Begins the next message.
+    pub fn turn(&mut self) -> Turn<'_> {
+        let first = self.steps.is_empty();
+        Turn::new(&mut self.steps, first)
+    }
+
+    /// The message last begun is over and was `role`'s.
+    pub fn ended(&mut self, role: Role) {
+        if role.is_user && self.first_user.is_none() {
+            self.first_user = Some(self.steps.len() - 1);
+        }
+    }
 }
 
 impl<'de> Taker<'de> for &mut Messages {
@@ -84,8 +100,7 @@ impl<'de> Taker<'de> for Message<'_> {
     type Out = ();
 
     fn fields<A: MapAccess<'de>>(self, mut fields: A) -> Result<(), A::Error> {
-        let first = self.0.steps.is_empty();
-        let mut turn = Turn::new(&mut self.0.steps, first);
+        let mut turn = self.0.turn();
         let (mut role, mut extras) = (Role::default(), Extras::default());
         while let Some(field) = fields.next_key_seed(key(Field::of))? {
             match field {
@@ -101,19 +116,17 @@ impl<'de> Taker<'de> for Message<'_> {
             }
         }
         turn.close(role, extras);
-        if role.is_user && self.0.first_user.is_none() {
-            self.0.first_user = Some(self.0.steps.len() - 1);
-        }
+        self.0.ended(role);
         Ok(())
     }
 }
 
-fn text_hash(scalar: Scalar<'_>) -> u64 {
+pub(super) fn text_hash(scalar: Scalar<'_>) -> u64 {
     scalar.text().map_or(0, hash_text)
 }
 
 /// A message's content: a text, or a list of parts.
-struct Content<'t, 'a>(&'t mut Turn<'a>);
+pub(super) struct Content<'t, 'a>(pub &'t mut Turn<'a>);
 
 impl<'de> Taker<'de> for Content<'_, '_> {
     type Out = ();
@@ -172,7 +185,7 @@ impl PartField {
     fn of(key: &str) -> PartField {
         match key {
             "type" => PartField::Type,
-            "text" => PartField::Text,
+            "text" | "content" => PartField::Text,
             "image_url" | "source" | "image" => PartField::Source,
             "cache_control" => PartField::CacheMark,
             other => PartField::Other(hash_text(other)),
@@ -208,7 +221,7 @@ impl<'de> Taker<'de> for Part<'_, '_> {
         }
         match (kind, source) {
             (PartKind::Text | PartKind::Thought, _) | (PartKind::Untold, None) => {}
-            (PartKind::Image | PartKind::Untold, source) => turn.attachments.image(source.unwrap_or(0)),
+            (PartKind::Image | PartKind::Untold, source) => turn.attachments.image(source.unwrap_or(rest)),
             (PartKind::Other(kind), source) => {
                 turn.attachments.other(mix(kind, mix(rest, source.unwrap_or(0))), rest_chars);
             }
@@ -217,7 +230,7 @@ impl<'de> Taker<'de> for Part<'_, '_> {
     }
 }
 
-/// Where an image's bytes are: a text, or an object with a `url` or `data` in it.
+/// Where an image's bytes are: a text, or an object with a `url`, `data` or `file_id` in it.
 struct Source;
 
 impl<'de> Taker<'de> for Source {
@@ -229,7 +242,7 @@ impl<'de> Taker<'de> for Source {
 
     fn fields<A: MapAccess<'de>>(self, mut fields: A) -> Result<Option<u64>, A::Error> {
         let mut found = None;
-        while let Some(holds_it) = fields.next_key_seed(key(|name| matches!(name, "url" | "data")))? {
+        while let Some(holds_it) = fields.next_key_seed(key(|name| matches!(name, "url" | "data" | "file_id")))? {
             if holds_it {
                 found = fields.next_value_seed(Take(Source))?.or(found);
             } else {

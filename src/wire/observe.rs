@@ -4,10 +4,11 @@
 //! an event (`lines::EVENT_LIMIT`) or a small body (`whole::BODY_LIMIT`); what is longer goes unread and
 //! only that. What an answer did not tell stays unknown.
 
-use super::event::{self, Reading, Usage};
+use super::event::{self, Reading};
 use super::framing::Framing;
 use super::lines::{Line, Lines};
 use super::sse::{Event, Events};
+use super::usage::Usage;
 use super::whole::{Kept, Whole};
 use crate::routing::ask::Endpoint;
 
@@ -23,6 +24,8 @@ pub struct Observed {
     /// Hash of the link with which a request begins that sends this answer's `context` back (Ollama's
     /// generate only).
     pub context: Option<u64>,
+    /// Hash of the id that a later request names as its `previous_response_id` (OpenAI's Responses only).
+    pub response_id: Option<u64>,
     /// The end of the answer was seen: a terminal marker, or all of a plain body.
     pub complete: bool,
     /// The engine reported an error inside the answer.
@@ -103,6 +106,7 @@ impl Observer {
 impl Observed {
     fn event(&mut self, event: Event<'_>) {
         self.error |= event.is_error;
+        self.complete |= event.is_unread_end;
         if event.data.trim_ascii() == b"[DONE]" {
             self.complete = true;
         } else if let Some(told) = event::read(event.data) {
@@ -139,6 +143,7 @@ impl Observed {
         self.output_tokens = usage.output;
         self.load_ms = told.load_ms.or(self.load_ms);
         self.context = told.context.or(self.context);
+        self.response_id = told.response_id.or(self.response_id);
         self.complete |= told.is_last;
         self.error |= told.is_error;
         self.content_events = self.content_events.saturating_add(u32::from(told.has_content));

@@ -1,8 +1,8 @@
 //! What a request's body asks for, found in one pass over its bytes.
 //!
 //! `peek` distils an `Ask` and tells where the model's name stands, so that it alone can be exchanged.
-//! It judges only what routing cannot do without: that the body is a JSON object and names one model.
-//! Any other oddity is for the engine to answer. The body is never copied and never changed.
+//! It judges only what routing cannot do without: that the body is a JSON object, or a form, and names
+//! one model. Any other oddity is for the engine to answer. The body is never changed.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -14,7 +14,7 @@ use thiserror::Error;
 use super::body::{Body, Reader, Said};
 use super::steps::{ENTRY_LIMIT, TOO_MANY};
 use super::value::Take;
-use super::{number, surrogate};
+use super::{form, number, surrogate};
 use crate::routing::ask::{Ask, Dialect, Endpoint, Needs};
 use crate::routing::chain::Chain;
 
@@ -22,8 +22,19 @@ use crate::routing::chain::Chain;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Peeked {
     pub ask: Ask,
-    /// The model's JSON string, quotes included.
+    /// The model's JSON string, quotes included; in a form the bare name.
     pub model_span: Range<usize>,
+}
+
+impl Peeked {
+    /// A name as it has to be spelled where the model's stands.
+    pub fn spell(&self, model: &str) -> Vec<u8> {
+        if self.ask.endpoint.takes_form() {
+            model.as_bytes().to_vec()
+        } else {
+            serde_json::Value::from(model).to_string().into_bytes()
+        }
+    }
 }
 
 /// Why a body cannot be routed. All are the client's to mend: status 400.
@@ -39,6 +50,8 @@ pub enum PeekError {
     TooDeep,
     #[error("the request body is JSON but no object; send an object with a `model`")]
     NotObject,
+    #[error("the request body is no form; send multipart/form-data with a `model` part")]
+    NotForm,
     #[error("the request has no `model`; name one of the models listed by GET {list}")]
     NoModel { list: &'static str },
     #[error("the request's `model` is empty; name one of the models listed by GET {list}")]
@@ -58,7 +71,7 @@ pub enum PeekError {
 /// Longest name of a model, in bytes: it goes into headers and logs.
 const NAME_LIMIT: usize = 256;
 
-/// Reads a body that came to `endpoint`.
+/// Reads a JSON body that came to `endpoint`.
 pub fn peek(bytes: &[u8], endpoint: Endpoint) -> Result<Peeked, PeekError> {
     let found = peek_strictly(bytes, endpoint);
     if !matches!(found, Err(PeekError::NotJson { .. })) {
@@ -70,17 +83,38 @@ pub fn peek(bytes: &[u8], endpoint: Endpoint) -> Result<Peeked, PeekError> {
     if matches!(mended, Cow::Owned(_)) { peek_strictly(&mended, endpoint) } else { found }
 }
 
+/// Reads a form that came to `endpoint`; its content type names the boundary of its parts.
+pub fn peek_form(bytes: &[u8], content_type: &str, endpoint: Endpoint) -> Result<Peeked, PeekError> {
+    let list = models_path(endpoint.dialect());
+    let boundary = form::boundary(content_type).ok_or(PeekError::NotForm)?;
+    let (mut span, mut stream) = (None, endpoint.streams_by_default());
+    for (n, part) in form::Parts::new(bytes, &boundary).enumerate() {
+        match part.name.as_str() {
+            _ if n >= ENTRY_LIMIT => return Err(PeekError::TooMany),
+            _ if part.is_file => {}
+            "model" if span.replace(part.value.clone()).is_some() => return Err(PeekError::ModelTwice),
+            "stream" => {
+                stream = [b"true" as &[u8], b"1"].iter().any(|yes| bytes[part.value.clone()].eq_ignore_ascii_case(yes))
+            }
+            _ => {}
+        }
+    }
+    let model_span = span.ok_or(PeekError::NoModel { list })?;
+    let model = std::str::from_utf8(&bytes[model_span.clone()]).map_err(|_| PeekError::ModelNotText { list })?;
+    check_name(model, list)?;
+    Ok(Peeked { ask: Ask { stream, ..Ask::new(endpoint, model.to_string()) }, model_span })
+}
+
 fn peek_strictly(bytes: &[u8], endpoint: Endpoint) -> Result<Peeked, PeekError> {
     let body = read(bytes, endpoint)?;
     let (model, raw) = model(&body, endpoint.dialect())?;
     let model_span = span(bytes, raw);
     let stream = body.stream.unwrap_or(endpoint.streams_by_default());
     let max_output_tokens = body.max_completion_tokens.or(body.max_tokens).or(body.options.num_predict);
-    let (num_ctx, session_name, tools) = (body.options.num_ctx, body.cache_key, body.tools.any());
+    let (num_ctx, tools) = (body.options.num_ctx, body.tools.any());
+    let (session_name, previous_response) = (body.cache_key, body.previous_response);
     let (chain, size) = body.into_chain();
     let ask = Ask {
-        endpoint,
-        model,
         stream,
         chain: if endpoint.is_conversation() { chain } else { Chain::default() },
         prompt_tokens: size.tokens().max(1),
@@ -88,7 +122,8 @@ fn peek_strictly(bytes: &[u8], endpoint: Endpoint) -> Result<Peeked, PeekError> 
         num_ctx,
         needs: Needs { vision: size.images > 0, tools, embedding: is_embedding(endpoint) },
         session_name,
-        tenant: 0,
+        previous_response,
+        ..Ask::new(endpoint, model)
     };
     Ok(Peeked { ask, model_span })
 }

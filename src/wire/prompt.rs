@@ -3,13 +3,13 @@
 //! A text is cut into pieces of `PIECE_CHARS` characters and each piece is a step; a shorter text is one
 //! piece. Token ids are cut where as many tokens of text would be. Nothing else is a prompt.
 
-use serde::de::SeqAccess;
+use serde::de::{MapAccess, SeqAccess};
 
 use super::piece;
 use super::size::Size;
 use super::steps::{Kind, Step, Steps};
 use super::turn::Attachments;
-use super::value::{Scalar, Take, Taker, scalar};
+use super::value::{Scalar, Skip, Take, Taker, key, scalar};
 use crate::routing::chain::{PIECE_CHARS, hash_text, mix};
 
 /// Token ids in a piece: what `PIECE_CHARS` characters come to.
@@ -87,6 +87,18 @@ impl<'de> Taker<'de> for Item<'_> {
 
     fn items<A: SeqAccess<'de>>(self, items: A) -> Result<Option<u64>, A::Error> {
         self.0.items(items)?;
+        Ok(None)
+    }
+
+    /// A document to be ranked may be an object with a `text` in it.
+    fn fields<A: MapAccess<'de>>(self, mut fields: A) -> Result<Option<u64>, A::Error> {
+        while let Some(is_text) = fields.next_key_seed(key(|name| name == "text"))? {
+            if is_text {
+                fields.next_value_seed(scalar(|s| self.0.scalar(s)))?;
+            } else {
+                fields.next_value_seed(Take(Skip))?;
+            }
+        }
         Ok(None)
     }
 }

@@ -6,11 +6,17 @@
 
 use super::lines::{EVENT_LIMIT, Line, Lines, empty};
 
-/// One event: its data lines joined, and whether it is named as an error.
+/// Names of the events that end a stream of OpenAI's Responses. They repeat the whole answer and what it
+/// was asked, so they are the ones that may be longer than `EVENT_LIMIT`.
+const LAST_NAMES: [&[u8]; 3] = [b"response.completed", b"response.incomplete", b"response.failed"];
+
+/// One event: its data lines joined, and what its name tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Event<'a> {
     pub data: &'a [u8],
     pub is_error: bool,
+    /// It ends the stream, and is too long to be read.
+    pub is_unread_end: bool,
 }
 
 #[derive(Debug, Default)]
@@ -26,6 +32,7 @@ struct Pending {
     begun: bool,
     has_data: bool,
     is_error: bool,
+    is_last: bool,
     over: bool,
 }
 
@@ -38,6 +45,8 @@ impl Events {
     pub fn finish(&mut self, mut each: impl FnMut(Event<'_>)) {
         let pending = &mut self.pending;
         self.lines.finish(|line| pending.line(line, &mut each));
+        // Of what is too long to be read, only its blank line tells that it is whole.
+        pending.is_last = false;
         pending.end(&mut each);
     }
 
@@ -69,7 +78,10 @@ impl Pending {
         let value = value.strip_prefix(b" ").unwrap_or(value);
         match name {
             b"data" => self.data(value),
-            b"event" => self.is_error = value == b"error",
+            b"event" => {
+                self.is_error = value == b"error";
+                self.is_last = LAST_NAMES.contains(&value);
+            }
             // Older llama.cpp servers name the field so instead of the event.
             b"error" => self.is_error = true,
             // Comments (an empty name), ids, retry times and fields nobody knows.
@@ -91,8 +103,9 @@ impl Pending {
     }
 
     fn end(&mut self, each: &mut impl FnMut(Event<'_>)) {
-        if (self.has_data && !self.over) || self.is_error {
-            each(Event { data: &self.data, is_error: self.is_error });
+        let is_unread_end = self.over && self.is_last;
+        if (self.has_data && !self.over) || self.is_error || is_unread_end {
+            each(Event { data: &self.data, is_error: self.is_error, is_unread_end });
         }
         let mut data = std::mem::take(&mut self.data);
         empty(&mut data);
@@ -149,6 +162,21 @@ mod tests {
         let half = format!("data: {}\n", "x".repeat(EVENT_LIMIT / 2));
         check(&format!("{half}{half}\ndata: a\n\n"), &["a"]);
         check(&format!("data: {}\n\ndata: a\n\n", "x".repeat(4 << 20)), &["a"]);
+    }
+
+    #[test]
+    fn str_06_an_end_too_long_to_read_is_known_by_its_name() {
+        let ends = |data: &str, after: &str| {
+            let (mut events, mut ends) = (Events::default(), false);
+            let text = format!("event: response.completed\ndata: {data}{after}");
+            events.feed(text.as_bytes(), |e| ends |= e.is_unread_end);
+            events.finish(|e| ends |= e.is_unread_end);
+            ends
+        };
+        let long = "x".repeat(EVENT_LIMIT + 1);
+        assert!(ends(&long, "\n\n"));
+        assert!(!ends(&long, ""), "cut");
+        assert!(!ends("x", "\n\n"), "its data tells");
     }
 
     #[test]

@@ -75,6 +75,11 @@ impl Steps {
         }
     }
 
+    /// Takes back all but the first `len` steps. What joined the last step at the limit stays in it.
+    pub fn truncate(&mut self, len: usize) {
+        self.list.truncate(len);
+    }
+
     pub fn last_mut(&mut self) -> Option<&mut Step> {
         self.list.last_mut()
     }

@@ -132,6 +132,11 @@ impl<'a> Turn<'a> {
         self.steps.stamp(self.from, head);
     }
 
+    /// Takes back what the message said.
+    pub fn abandon(self) {
+        self.steps.truncate(self.from);
+    }
+
     fn after_billing_line<'t>(&mut self, text: &'t str) -> &'t str {
         if !std::mem::replace(&mut self.at_beginning, false) || !text.starts_with(BILLING_LINE) {
             return text;

@@ -17,6 +17,7 @@ use pingora_core::server::ShutdownWatch;
 use serde_json::{Value, json};
 
 use super::behaviour::Order;
+use super::call::SPOKEN;
 use super::desk::Desk;
 use super::node::Shared;
 use super::{catalogue, voice};
@@ -88,7 +89,8 @@ impl Face {
             Method::HEAD => Method::GET,
             ref other => other.clone(),
         };
-        match (Endpoint::of_path(&path), method) {
+        let endpoint = Endpoint::of_path(&path).filter(|endpoint| SPOKEN.contains(endpoint));
+        match (endpoint, method) {
             (Some(Endpoint::OllamaShow), Method::POST) => self.show(session, &body).await,
             (Some(endpoint), Method::POST) => self.infer(session, endpoint, &body).await,
             (Some(_), _) => reply_error(session, 405, "method not allowed").await,

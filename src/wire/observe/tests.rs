@@ -1,5 +1,7 @@
 //! Streams in every form and cut, and what is learnt of them.
 
+mod native;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -146,14 +148,18 @@ fn str_16_a_plain_body_is_complete_when_it_parses() {
 
 #[test]
 fn str_10_an_error_frame_after_any_cut_is_an_error() {
-    for (content_type, answer) in [(NDJSON, OLLAMA), (SSE, OPENAI)] {
-        let dialect = if content_type == NDJSON { Endpoint::OllamaChat } else { Endpoint::OpenAiChat }.dialect();
+    for (endpoint, content_type, answer) in [
+        (Endpoint::OllamaChat, NDJSON, OLLAMA),
+        (Endpoint::OpenAiChat, SSE, OPENAI),
+        (Endpoint::OpenAiResponses, SSE, native::RESPONSE),
+        (Endpoint::AnthropicMessages, SSE, native::ANTHROPIC),
+    ] {
         for cut in 0..answer.len() {
             let sent = &answer.as_bytes()[..cut];
-            let mut observer = Observer::new(Endpoint::OpenAiChat, content_type);
+            let mut observer = Observer::new(endpoint, content_type);
             observer.feed(sent);
-            let last = frame(dialect, content_type, observer.place(), "cut").unwrap();
-            assert!(observe(Endpoint::OpenAiChat, content_type, [sent, &last]).error, "{content_type} {cut}");
+            let last = frame(endpoint.dialect(), content_type, observer.place(), "cut").unwrap();
+            assert!(observe(endpoint, content_type, [sent, &last]).error, "{endpoint:?} {cut}");
         }
     }
 }
@@ -190,6 +196,8 @@ fn answers() -> impl Strategy<Value = Vec<u8>> {
         prop::collection::vec(scraps, 0..40).prop_map(|scraps| scraps.concat().into_bytes()),
         Just(OLLAMA.as_bytes().to_vec()),
         Just(OPENAI.as_bytes().to_vec()),
+        Just(native::ANTHROPIC.as_bytes().to_vec()),
+        Just(native::RESPONSE.as_bytes().to_vec()),
     ]
 }
 

@@ -1,6 +1,8 @@
 //! Bodies, good and bad, and what is made of them.
 
 mod chain;
+mod form;
+mod native;
 mod spelling;
 
 use proptest::prelude::*;
@@ -213,7 +215,21 @@ fn prompt_tokens_are_estimated() {
 #[test]
 fn odd_shapes_are_the_engines_to_judge() {
     for value in ["null", "true", "-1", "1.5", "\"x\"", "[]", "{}", "[[{}]]", "[null,1,\"x\",[],{}]", r#"{"a":[{}]}"#] {
-        for field in ["messages", "tools", "system", "prompt", "input", "context", "images", "options", "stream"] {
+        for field in [
+            "messages",
+            "tools",
+            "system",
+            "prompt",
+            "input",
+            "context",
+            "images",
+            "options",
+            "stream",
+            "instructions",
+            "previous_response_id",
+            "query",
+            "documents",
+        ] {
             for endpoint in Endpoint::ALL {
                 ask(endpoint, &format!(r#"{{"model":"a","{field}":{value}}}"#));
             }
@@ -221,7 +237,10 @@ fn odd_shapes_are_the_engines_to_judge() {
         for field in ["role", "content", "images", "tool_calls", "tool_call_id", "name"] {
             ask(Endpoint::OllamaChat, &format!(r#"{{"model":"a","messages":[{{"{field}":{value}}}]}}"#));
         }
-        for field in ["type", "text", "image_url", "source", "cache_control", "other"] {
+        for field in ["type", "role", "content", "output", "call_id", "name", "other"] {
+            ask(Endpoint::OpenAiResponses, &format!(r#"{{"model":"a","input":[{{"{field}":{value}}}]}}"#));
+        }
+        for field in ["type", "text", "content", "image_url", "source", "cache_control", "other"] {
             let part = format!(r#"[{{"{field}":{value}}}]"#);
             ask(Endpoint::OpenAiChat, &format!(r#"{{"model":"a","messages":[{{"content":{part}}}]}}"#));
         }
@@ -274,6 +293,7 @@ proptest! {
     fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         for endpoint in Endpoint::ALL {
             let _ = peek(&bytes, endpoint);
+            let _ = peek_form(&bytes, "multipart/form-data; boundary=a", endpoint);
         }
     }
 

@@ -7,11 +7,11 @@ use super::spelling::whim;
 use super::*;
 use crate::routing::chain::{Chain, PIECE_CHARS};
 
-fn chain(endpoint: Endpoint, body: &Value) -> Chain {
+pub fn chain(endpoint: Endpoint, body: &Value) -> Chain {
     ask(endpoint, &body.to_string()).chain
 }
 
-fn chat(messages: Value) -> Chain {
+pub fn chat(messages: Value) -> Chain {
     chain(Endpoint::OpenAiChat, &json!({"model": "m", "messages": messages}))
 }
 
@@ -190,7 +190,7 @@ fn what_is_no_conversation_has_no_chain() {
     }
 }
 
-fn message() -> impl Strategy<Value = Value> {
+pub fn message() -> impl Strategy<Value = Value> {
     let text = prop_oneof!["[a\"é🦀\n]{0,8}", Just("long 語 text ".repeat(200))];
     let role = prop::sample::select(vec!["user", "assistant", "tool", "system"]);
     let call = prop::option::of(("[a-c]", any::<i32>(), any::<f64>()));
