@@ -58,6 +58,7 @@ impl Engine {
             dialects: self.dialects,
             naming: self.naming,
             fixed_models: self.fixed_models,
+            stores_responses: self.naming == Naming::Exact,
             default_slots: self.default_slots,
         }
     }

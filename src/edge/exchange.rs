@@ -31,6 +31,7 @@ use crate::routing::retry::Cause;
 use crate::routing::select::{Decision, Query, Row, decide};
 use crate::routing::session;
 use crate::wire::observe::{Observed, Observer, Place};
+use crate::wire::peek::spell;
 
 pub struct Exchange {
     pub ingress: Arc<Ingress>,
@@ -147,7 +148,7 @@ impl Exchange {
         if naming.is_same(&current.model, &query.ask.model) {
             return Ok(body.bytes.clone());
         }
-        let name = serde_json::to_vec(&current.model).map_err(|_| Refusal::Internal)?;
+        let name = spell(query.ask.endpoint, &current.model);
         let (before, after) = (body.bytes.get(..self.model_span.start), body.bytes.get(self.model_span.end..));
         let (Some(before), Some(after)) = (before, after) else { return Err(Refusal::Internal) };
         let renamed = [before, &name, after].concat();
@@ -260,9 +261,13 @@ impl Exchange {
         self.receipt.prompt_tokens = observed.prompt_tokens;
         self.receipt.cached_tokens = observed.cached_tokens;
         self.receipt.output_tokens = observed.output_tokens;
-        if let (Some(context), Some(current), Some(query)) = (observed.context, &self.current, &self.query) {
+        if let (Some(current), Some(query)) = (&self.current, &self.query) {
             let (ask, upstream) = (&query.ask, current.node.id);
-            self.ingress.fleet.with(|fleet, now| fleet.sessions.pin_context(ask, context, upstream, now));
+            self.ingress.fleet.with(|fleet, now| {
+                let sessions = &mut fleet.sessions;
+                observed.context.into_iter().for_each(|context| sessions.pin_context(ask, context, upstream, now));
+                observed.response_id.into_iter().for_each(|id| sessions.pin_response(ask, id, upstream, now));
+            });
         }
         match self.receipt.status {
             _ if observed.error => self.end("stream_error", Outcome::Failed),

@@ -17,7 +17,7 @@ use super::route::{self, Route};
 use super::{answer, headers, local};
 use crate::routing::ask::Endpoint;
 use crate::routing::chain::hash_text;
-use crate::wire::peek::{PeekError, Peeked, peek};
+use crate::wire::peek::{PeekError, Peeked, peek, peek_form};
 
 /// Bodies above this are parsed on a thread that may block.
 const PARSED_INLINE_MAX_BYTES: usize = 1 << 20;
@@ -60,7 +60,7 @@ pub async fn take(session: &mut Session, exchange: &mut Exchange) -> Result<bool
 
 async fn understand(session: &mut Session, exchange: &mut Exchange, endpoint: Endpoint) -> Result<(), Refusal> {
     let body = body::read(session, &exchange.ingress.body_limits).await.map_err(Refusal::Body)?;
-    let Peeked { mut ask, model_span } = parse(&body, endpoint).await?.map_err(Refusal::BadRequest)?;
+    let Peeked { mut ask, model_span } = parse(session, &body, endpoint).await?.map_err(Refusal::BadRequest)?;
     if let Some(name) = session_name(session, &exchange.ingress.plan.affinity.headers) {
         ask.session_name = Some(name);
     }
@@ -72,7 +72,11 @@ async fn understand(session: &mut Session, exchange: &mut Exchange, endpoint: En
     Ok(())
 }
 
-async fn parse(body: &Body, endpoint: Endpoint) -> Result<Result<Peeked, PeekError>, Refusal> {
+async fn parse(session: &Session, body: &Body, endpoint: Endpoint) -> Result<Result<Peeked, PeekError>, Refusal> {
+    if endpoint.takes_form() {
+        let content_type = header_text(session, "content-type").unwrap_or_default();
+        return Ok(peek_form(&body.bytes, content_type, endpoint));
+    }
     if body.bytes.len() <= PARSED_INLINE_MAX_BYTES {
         return Ok(peek(&body.bytes, endpoint));
     }

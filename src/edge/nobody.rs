@@ -15,6 +15,7 @@ pub fn why(ingress: &Ingress, ask: &Ask, decision: &Decision) -> Refusal {
     let reasons: Vec<Exclusion> = decision.excluded.iter().map(|(_, reason)| *reason).collect();
     let down = |reason: &Exclusion| matches!(reason, Exclusion::Unhealthy | Exclusion::Draining);
     match () {
+        _ if reasons.contains(&Exclusion::NotTheMaker) => Refusal::ResponseGone,
         _ if reasons.is_empty() && decision.rows.is_empty() => unknown_model(ingress, model),
         _ if reasons.iter().any(down) || !decision.rows.is_empty() => {
             Refusal::AllDown { model, retry_after_s: next_check_s(ingress) }

@@ -22,6 +22,8 @@ pub enum Refusal {
         model: String,
         nearest: Vec<String>,
     },
+    /// The node that made the response gone on from cannot serve now.
+    ResponseGone,
     WrongDialect {
         model: String,
         dialects: Vec<Dialect>,
@@ -51,7 +53,7 @@ pub enum Refusal {
 impl Refusal {
     pub fn status(&self) -> u16 {
         match self {
-            Refusal::UnknownPath | Refusal::UnknownModel { .. } => 404,
+            Refusal::UnknownPath | Refusal::UnknownModel { .. } | Refusal::ResponseGone => 404,
             Refusal::WrongMethod { .. } => 405,
             Refusal::BadRequest(_) | Refusal::WrongDialect { .. } | Refusal::CannotServe { .. } => 400,
             Refusal::Body(error) => body_status(error),
@@ -72,6 +74,9 @@ impl Refusal {
             Refusal::BadRequest(error) => error.to_string(),
             Refusal::Body(error) => body_message(error),
             Refusal::UnknownModel { model, nearest } => unknown_model(model, nearest),
+            Refusal::ResponseGone => "the node that made the response of `previous_response_id` cannot be reached; \
+                                      send the conversation as `input` instead"
+                .into(),
             Refusal::WrongDialect { model, dialects } => {
                 let names: Vec<&str> = dialects.iter().map(|dialect| dialect.name()).collect();
                 format!("model '{model}' cannot be reached by this API; use one of: {}", names.join(", "))

@@ -66,6 +66,7 @@ pub enum Exclusion {
     LacksAbility,
     ContextTooSmall,
     OverLimit,
+    NotTheMaker,
     Tried,
 }
 
@@ -80,6 +81,7 @@ impl Exclusion {
             Exclusion::LacksAbility => "lacks_ability",
             Exclusion::ContextTooSmall => "context_too_small",
             Exclusion::OverLimit => "over_limit",
+            Exclusion::NotTheMaker => "not_the_maker",
             Exclusion::Tried => "tried",
         }
     }
@@ -110,6 +112,9 @@ fn decide_for(fleet: &Fleet, query: &Query, model: &str, now: Moment) -> Decisio
             Some(reason) => excluded.push((fleet.holding(offer.holding).upstream, reason)),
             None => eligible.push(offer),
         }
+    }
+    if let Some(maker) = fleet.sessions.maker(ask, now) {
+        keep_maker(fleet, maker, &mut eligible, &mut excluded);
     }
     keep_lowest_tier(fleet, &mut eligible, &mut excluded);
     let pin = if ask.endpoint.is_conversation() { fleet.sessions.find(ask, now) } else { None };
@@ -204,6 +209,22 @@ fn lacks_ability(holding: &Holding, ask: &Ask) -> bool {
         // Embeddings are left to the engine: Ollama makes them with any model, listed as able or not.
         ask.needs.vision && !has.vision || ask.needs.tools && !has.tools
     })
+}
+
+/// A stored response can be gone on from where it was made and nowhere else, save on engines that
+/// store none and do not mind.
+fn keep_maker(
+    fleet: &Fleet,
+    maker: UpstreamId,
+    eligible: &mut Vec<Offer>,
+    excluded: &mut Vec<(UpstreamId, Exclusion)>,
+) {
+    let can = |offer: &Offer| {
+        let stateless = upstream_of(fleet, offer.holding).spec.engine.is_some_and(|engine| !engine.stores_responses);
+        fleet.holding(offer.holding).upstream == maker || stateless
+    };
+    let others = eligible.extract_if(.., |offer| !can(offer));
+    excluded.extend(others.map(|offer| (fleet.holding(offer.holding).upstream, Exclusion::NotTheMaker)));
 }
 
 fn keep_lowest_tier(fleet: &Fleet, eligible: &mut Vec<Offer>, excluded: &mut Vec<(UpstreamId, Exclusion)>) {

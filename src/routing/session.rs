@@ -76,6 +76,17 @@ impl Sessions {
         self.pins.insert(key, Pin { upstream, at: now, turns: 1, root: key, previous: 0, continued: false });
     }
 
+    /// Remembers who made a response that may be stored there: only the maker can go on from it.
+    pub fn pin_response(&mut self, ask: &Ask, response: u64, upstream: UpstreamId, now: Moment) {
+        let key = response_key(ask, response);
+        self.pins.insert(key, Pin { upstream, at: now, turns: 1, root: key, previous: 0, continued: false });
+    }
+
+    /// Who made the response that `ask` goes on from, if that is remembered.
+    pub fn maker(&self, ask: &Ask, now: Moment) -> Option<UpstreamId> {
+        self.live(response_key(ask, ask.previous_response?), now).map(|pin| pin.upstream)
+    }
+
     pub fn len(&self) -> usize {
         self.pins.len()
     }
@@ -125,6 +136,12 @@ pub fn conversation(ask: &Ask) -> Option<u64> {
     let domain = domain(ask);
     let root = ask.chain.root()?.within(domain);
     Some(name_key(ask, domain).unwrap_or(root))
+}
+
+/// Whatever the model: a stored response may be gone on from with another.
+fn response_key(ask: &Ask, response: u64) -> u64 {
+    const RESPONSE: u64 = 0x7265_7370;
+    mix(mix(ask.tenant, RESPONSE), response)
 }
 
 fn name_key(ask: &Ask, domain: u64) -> Option<u64> {

@@ -38,6 +38,8 @@ pub struct Traits {
     pub naming: Naming,
     /// Serves what it lists and nothing else: always resident, nothing to load.
     pub fixed_models: bool,
+    /// Keeps responses, so that `previous_response_id` means something to it.
+    pub stores_responses: bool,
     /// Parallel requests a model, to divide depth by while nothing better is known.
     pub default_slots: u32,
 }

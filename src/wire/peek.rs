@@ -26,14 +26,12 @@ pub struct Peeked {
     pub model_span: Range<usize>,
 }
 
-impl Peeked {
-    /// A name as it has to be spelled where the model's stands.
-    pub fn spell(&self, model: &str) -> Vec<u8> {
-        if self.ask.endpoint.takes_form() {
-            model.as_bytes().to_vec()
-        } else {
-            serde_json::Value::from(model).to_string().into_bytes()
-        }
+/// A model's name as it has to be spelled where a body names it.
+pub fn spell(endpoint: Endpoint, model: &str) -> Vec<u8> {
+    if endpoint.takes_form() {
+        model.as_bytes().to_vec()
+    } else {
+        serde_json::Value::from(model).to_string().into_bytes()
     }
 }
 

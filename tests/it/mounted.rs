@@ -115,7 +115,13 @@ fn rules() -> Rules {
 }
 
 fn join(fleet: &SharedFleet, name: &str, resident: bool) -> UpstreamId {
-    let engine = Traits { dialects: &[Api::Ollama], naming: Naming::Ollama, fixed_models: false, default_slots: 1 };
+    let engine = Traits {
+        dialects: &[Api::Ollama],
+        naming: Naming::Ollama,
+        fixed_models: false,
+        stores_responses: false,
+        default_slots: 1,
+    };
     let spec = Spec {
         name: name.into(),
         engine: Some(engine),

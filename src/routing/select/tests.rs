@@ -20,10 +20,16 @@ const OLLAMA: Traits = Traits {
     dialects: &[Dialect::Ollama, Dialect::OpenAi],
     naming: Naming::Ollama,
     fixed_models: false,
+    stores_responses: false,
     default_slots: 1,
 };
-const VLLM: Traits =
-    Traits { dialects: &[Dialect::OpenAi], naming: Naming::Exact, fixed_models: true, default_slots: 128 };
+const VLLM: Traits = Traits {
+    dialects: &[Dialect::OpenAi],
+    naming: Naming::Exact,
+    fixed_models: true,
+    stores_responses: true,
+    default_slots: 128,
+};
 
 const MODEL: &str = "qwen3:32b";
 const NOW: Moment = Moment(1_000_000);

@@ -31,7 +31,7 @@ fn bod_09_the_model_is_found_wherever_it_stands() {
         let found = read(&parts).unwrap();
         assert_eq!(found.ask.model, "quill-asr");
         assert_eq!(&form(&parts)[found.model_span.clone()], b"quill-asr");
-        assert_eq!(found.spell("other"), b"other");
+        assert_eq!(spell(found.ask.endpoint, "other"), b"other");
     }
     check_error(&[file], PeekError::NoModel { list: "/v1/models" });
 }
