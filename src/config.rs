@@ -9,10 +9,12 @@ mod bounds;
 mod engine;
 mod explain;
 mod file;
+mod groups;
 mod lines;
 mod nearest;
 mod node;
 mod plan;
+mod policy;
 mod problem;
 mod read;
 mod resolve;
@@ -28,9 +30,10 @@ use std::path::Path;
 
 pub use engine::{default_slots, engine_names};
 pub use plan::{
-    AccessLog, Admin, Affinity, Health, Limits, Listen, Log, Plan, Policy, Resilience, Routing, Server, Shutdown,
-    Telemetry, Timeouts, Upstream,
+    AccessLog, Admin, Affinity, Group, GroupTarget, Health, Limits, Listen, Log, Plan, Resilience, Routing, Server,
+    Shutdown, Telemetry, Timeouts, Upstream,
 };
+pub use policy::Policy;
 pub use problem::{Problem, Problems};
 pub use secret::Secret;
 pub use upstream_url::UpstreamUrl;

@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 
 use super::file::{File, Upstream};
+use super::groups::{FALLBACKS_MAX, check_models};
 use super::plan::Plan;
 use super::problem::Report;
 use crate::units::Span;
@@ -23,7 +24,7 @@ const NAME_CHARS_MAX: usize = 64;
 /// Far below what would overflow a clock, far above any sensible wait.
 const SPAN_MAX: Span = Span::from_secs(365 * 24 * 3600);
 
-/// Checks each value against its own bounds, and the upstreams against each other.
+/// Checks each value against its own bounds, and the items of each list against each other.
 pub fn check_written(written: &File, report: &mut Report) {
     check_counts(written, report);
     check_spans(written, report);
@@ -35,8 +36,11 @@ pub fn check_written(written: &File, report: &mut Report) {
         }
     }
     let each = || upstreams.iter().take(UPSTREAMS_MAX).map(Option::as_ref);
-    check_unique("upstreams", "name", each().map(|upstream| upstream?.name.as_ref()), report);
-    check_unique("upstreams", "url", each().map(|upstream| upstream?.url.as_ref()), report);
+    let names = each().map(|upstream| upstream?.name.as_ref());
+    check_unique(|index| format!("upstreams[{index}].name"), names, "", report);
+    let urls = each().map(|upstream| upstream?.url.as_ref());
+    check_unique(|index| format!("upstreams[{index}].url"), urls, "", report);
+    check_models(written, report);
 }
 
 fn check_counts(written: &File, report: &mut Report) {
@@ -49,10 +53,16 @@ fn check_counts(written: &File, report: &mut Report) {
         ("upstreams", upstreams, 0..=UPSTREAMS_MAX),
     ];
     for (path, count, range) in rows {
-        if let Some(count) = count.filter(|count| !range.contains(count)) {
-            let hint = format!("write {} to {}", range.start(), range.end());
-            report.add(path, format!("has {count} items"), hint);
+        if let Some(count) = count {
+            check_count(path, count, range, report);
         }
+    }
+}
+
+pub fn check_count(path: &str, count: usize, range: RangeInclusive<usize>, report: &mut Report) {
+    if !range.contains(&count) {
+        let hint = format!("write {} to {}", range.start(), range.end());
+        report.add(path, format!("has {count} items"), hint);
     }
 }
 
@@ -93,6 +103,7 @@ fn check_numbers(written: &File, report: &mut Report) {
     }
     if let Some(resilience) = &written.resilience {
         check_number("resilience.attempts", resilience.attempts, 1..=16, report);
+        check_number("resilience.max_fallbacks", resilience.max_fallbacks, 0..=FALLBACKS_MAX, report);
     }
     if let Some(health) = &written.health {
         check_number("health.unhealthy_after", health.unhealthy_after, 1..=100, report);
@@ -133,11 +144,12 @@ fn check_upstream(upstream: &Upstream, path: &str, report: &mut Report) {
     check_number(&format!("{path}.tier"), upstream.tier, 0..=1000, report);
 }
 
-/// Values that must differ between the items of a list; names the place of the first.
-fn check_unique<'a, T: Eq + Hash + 'a>(
-    list: &str,
-    key: &str,
-    values: impl Iterator<Item = Option<&'a T>>,
+/// Values that must differ between the items of a list; names the place of the first. `path` gives
+/// the place of an item's value.
+pub fn check_unique<T: Eq + Hash>(
+    path: impl Fn(usize) -> String,
+    values: impl Iterator<Item = Option<T>>,
+    hint: &str,
     report: &mut Report,
 ) {
     let mut seen = HashMap::new();
@@ -145,7 +157,7 @@ fn check_unique<'a, T: Eq + Hash + 'a>(
         let Some(value) = value else { continue };
         let first = *seen.entry(value).or_insert(index);
         if first != index {
-            report.add(format!("{list}[{index}].{key}"), format!("the same as {list}[{first}].{key}"), "");
+            report.add(path(index), format!("the same as {}", path(first)), hint);
         }
     }
 }

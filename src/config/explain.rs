@@ -5,7 +5,7 @@
 use std::fmt::Write;
 
 use super::engine::default_slots;
-use super::plan::{Plan, Upstream};
+use super::plan::{Group, GroupTarget, Plan, Upstream};
 use super::signals::constants;
 use crate::routing::signal::Signals;
 
@@ -19,6 +19,7 @@ impl Plan {
         }
         lines.row("admin", &format!("{}, for this machine", self.admin.address));
         self.explain_upstreams(&mut lines);
+        self.explain_models(&mut lines);
         self.explain_routing(&mut lines);
         self.explain_times_and_limits(&mut lines);
         lines.0
@@ -38,6 +39,18 @@ impl Plan {
         }
     }
 
+    fn explain_models(&self, lines: &mut Lines) {
+        for group in &self.models {
+            lines.row("model", &group.name);
+            for target in &group.targets {
+                lines.row("  target", &target.summary());
+            }
+            lines.row("  fallbacks", &group.fallbacks_in_order());
+            let policy = group.policy.map_or("as for all models", |policy| policy.name());
+            lines.row("  policy", policy);
+        }
+    }
+
     fn explain_routing(&self, lines: &mut Lines) {
         lines.row("policy", self.routing.policy.name());
         let defaults = constants(&Signals::default());
@@ -52,6 +65,7 @@ impl Plan {
         let affinity = &self.affinity;
         lines.row("sessions", &format!("kept {}, at most {}", affinity.ttl, affinity.max_sessions));
         lines.row("attempts", &format!("up to {} upstreams a request", self.resilience.attempts));
+        lines.row("fallbacks", &format!("up to {} other models a request", self.resilience.max_fallbacks));
     }
 
     fn explain_times_and_limits(&self, lines: &mut Lines) {
@@ -104,6 +118,25 @@ impl Upstream {
     }
 }
 
+impl Group {
+    fn fallbacks_in_order(&self) -> String {
+        if self.fallbacks.is_empty() { "none".to_owned() } else { self.fallbacks.join(", then ") }
+    }
+}
+
+impl GroupTarget {
+    fn summary(&self) -> String {
+        let mut text = format!("{} on {}; weight {}", self.model, self.upstream, self.weight);
+        let limits = [("rpm", self.rpm.map(f64::from)), ("tpm", self.tpm.map(f64::from)), ("cost", self.cost)];
+        for (key, value) in limits {
+            if let Some(value) = value {
+                text += &format!(", {key} {value}");
+            }
+        }
+        text
+    }
+}
+
 struct Lines(String);
 
 impl Lines {
@@ -135,6 +168,7 @@ mod tests {
                 "listen      127.0.0.1:11435, for this machine",
                 "upstreams   none; `warmgate run` looks for engines on this machine",
                 "policy      fleet",
+                "fallbacks   up to 5 other models a request",
                 "signals     the defaults",
                 "sessions    kept 15m, at most 100000",
                 "limits      body 128MiB, all bodies 1GiB",
@@ -150,6 +184,33 @@ mod tests {
             &["  engine    ollama", "  slots     engine default 1, until seen otherwise"],
         );
         check("upstreams: [{name: a, url: 'http://a'}]", &["  engine    detected at start"]);
+    }
+
+    #[test]
+    fn models() {
+        let text = "\
+upstreams: [{name: a, url: 'http://a'}]
+models:
+  - {name: small, targets: [{upstream: a, model: 's:4b'}]}
+  - name: large
+    targets:
+      - {upstream: a, model: 'l:32b', weight: 2, rpm: 60, tpm: 100000, cost: 0.2}
+    fallbacks: [small, 's:1b']
+    policy: usage-based-routing-v2
+";
+        check(
+            text,
+            &[
+                "model       small",
+                "  target    s:4b on a; weight 1",
+                "  fallbacks none",
+                "  policy    as for all models",
+                "model       large",
+                "  target    l:32b on a; weight 2, rpm 60, tpm 100000, cost 0.2",
+                "  fallbacks small, then s:1b",
+                "  policy    usage",
+            ],
+        );
     }
 
     #[test]

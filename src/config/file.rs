@@ -10,7 +10,8 @@ use http::HeaderName;
 
 use super::engine::EngineName;
 use super::node::Node;
-use super::plan::{AccessLog, Policy};
+use super::plan::AccessLog;
+use super::policy::Policy;
 use super::problem::Report;
 use super::read::{Read, Spot, one_of, section};
 use super::secret::Source;
@@ -24,6 +25,7 @@ section! {
         listen: Vec<Option<Listen>>,
         admin: Admin,
         upstreams: Vec<Option<Upstream>>,
+        models: Vec<Option<Group>>,
         routing: Routing,
         affinity: Affinity,
         resilience: Resilience,
@@ -36,7 +38,7 @@ section! {
         shutdown: Shutdown,
         log: Log,
     } later [
-        "models", "admission", "usage_probe", "management", "cors", "trusted_peers", "state_file", "tenants"
+        "admission", "usage_probe", "management", "cors", "trusted_peers", "state_file", "tenants"
     ]
 }
 
@@ -73,11 +75,31 @@ section! {
     } later ["auth", "data_parallel", "tls", "discover"]
 }
 
+section! {
+    Group {
+        name: String,
+        targets: Vec<Option<GroupTarget>>,
+        fallbacks: Vec<Option<String>>,
+        policy: Policy,
+    } later []
+}
+
+section! {
+    GroupTarget {
+        upstream: String,
+        model: String,
+        weight: f64,
+        rpm: u32,
+        tpm: u32,
+        cost: f64,
+    } later []
+}
+
 section! { Routing { policy: Policy, signals: Signals, } later ["option_guard"] }
 
 section! { Affinity { headers: Vec<Option<HeaderName>>, ttl: Span, max_sessions: u32, } later [] }
 
-section! { Resilience { attempts: u32, } later ["max_fallbacks", "breaker", "slow_start", "resume_streams"] }
+section! { Resilience { attempts: u32, max_fallbacks: u32, } later ["breaker", "slow_start", "resume_streams"] }
 
 section! { Timeouts { connect: Span, first_byte: Span, idle: Span, client_write: Span, } later [] }
 
@@ -92,12 +114,6 @@ section! { Server { threads: u32, } later ["upgrade_sock", "pid_file"] }
 section! { Shutdown { grace: Span, } later [] }
 
 section! { Log { access: AccessLog, } later [] }
-
-impl Read for Policy {
-    fn read(at: Spot, report: &mut Report) -> Option<Policy> {
-        one_of(at, &Policy::NAMES, &["expected_ttft", "least_busy", "latency", "usage", "cost"], report)
-    }
-}
 
 impl Read for AccessLog {
     fn read(at: Spot, report: &mut Report) -> Option<AccessLog> {

@@ -9,6 +9,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use http::HeaderName;
 use serde::{Serialize, Serializer};
 
+use super::policy::Policy;
 use super::secret::Secret;
 use super::upstream_url::UpstreamUrl;
 use crate::routing::signal::Signals;
@@ -21,6 +22,8 @@ pub struct Plan {
     pub admin: Admin,
     /// Names and URLs are unique. Empty: `run` looks for engines on this machine.
     pub upstreams: Vec<Upstream>,
+    /// Names are unique under `routing::name::fold`.
+    pub models: Vec<Group>,
     pub routing: Routing,
     pub affinity: Affinity,
     pub resilience: Resilience,
@@ -69,19 +72,41 @@ pub struct Upstream {
     pub drain: bool,
 }
 
+/// A name that clients may ask for, and what serves it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Group {
+    /// 1 to 256 bytes without control characters. A `*`, only at the end, stands for any rest.
+    pub name: String,
+    /// At least one, no two with the same upstream and model.
+    pub targets: Vec<GroupTarget>,
+    /// Other groups or models of the nodes, tried in order when no target can serve; at most
+    /// `max_fallbacks`, none of them twice or the group itself, none with a `*`.
+    pub fallbacks: Vec<String>,
+    /// `None`: that of `routing`.
+    pub policy: Option<Policy>,
+}
+
+/// A model of one upstream.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct GroupTarget {
+    /// The name of a configured upstream.
+    pub upstream: String,
+    /// What the upstream calls it. At most one `*`, for what the one in the group's name stood for.
+    pub model: String,
+    /// Share under `policy: shuffle`; finite, not negative.
+    pub weight: f64,
+    /// Requests a minute, at least one; `None`: no limit.
+    pub rpm: Option<u32>,
+    /// Tokens a minute, at least one; `None`: no limit.
+    pub tpm: Option<u32>,
+    /// For `policy: cost`, in any unit; finite, not negative. `None`: unknown.
+    pub cost: Option<f64>,
+}
+
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Routing {
     pub policy: Policy,
     pub signals: Signals,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Policy {
-    /// The sum of the signals; the highest wins.
-    Fleet,
-    /// At random by weight.
-    Shuffle,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -99,6 +124,8 @@ pub struct Affinity {
 pub struct Resilience {
     /// Upstreams tried for one request, the first included.
     pub attempts: u32,
+    /// Other models tried for one request after the one that was asked for.
+    pub max_fallbacks: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -162,14 +189,6 @@ pub enum AccessLog {
     Off,
 }
 
-impl Policy {
-    pub const NAMES: [(&'static str, Policy); 2] = [("fleet", Policy::Fleet), ("shuffle", Policy::Shuffle)];
-
-    pub fn name(self) -> &'static str {
-        name_in(&Policy::NAMES, self)
-    }
-}
-
 impl AccessLog {
     pub const NAMES: [(&'static str, AccessLog); 3] =
         [("json", AccessLog::Json), ("text", AccessLog::Text), ("off", AccessLog::Off)];
@@ -179,7 +198,7 @@ impl AccessLog {
     }
 }
 
-fn name_in<T: PartialEq>(names: &[(&'static str, T)], value: T) -> &'static str {
+pub fn name_in<T: PartialEq>(names: &[(&'static str, T)], value: T) -> &'static str {
     names.iter().find(|(_, named)| *named == value).map_or("", |(name, _)| name)
 }
 
@@ -211,15 +230,23 @@ impl Upstream {
     }
 }
 
+impl GroupTarget {
+    /// A target of which only its place and its model are known.
+    pub fn new(upstream: String, model: String) -> GroupTarget {
+        GroupTarget { upstream, model, weight: 1.0, rpm: None, tpm: None, cost: None }
+    }
+}
+
 impl Default for Plan {
     fn default() -> Plan {
         Plan {
             listen: vec![Listen { address: loopback(11435) }],
             admin: Admin { address: loopback(9435) },
             upstreams: Vec::new(),
+            models: Vec::new(),
             routing: Routing { policy: Policy::Fleet, signals: Signals::default() },
             affinity: Affinity::default(),
-            resilience: Resilience { attempts: 3 },
+            resilience: Resilience { attempts: 3, max_fallbacks: 5 },
             timeouts: Timeouts::default(),
             health: Health::default(),
             telemetry: Telemetry { interval: Span::from_secs(2), stale_after: Span::from_secs(15) },

@@ -95,7 +95,8 @@ fn hint_for_key(key: &str, known: &[&str], later: &[&str], report: &Report) -> S
     format!("it belongs at {}", places.join(" or "))
 }
 
-fn hint_for(key: &str, known: &[&str], later: &[&str]) -> String {
+/// What to do about a word that is not among the known ones.
+pub fn hint_for(key: &str, known: &[&str], later: &[&str]) -> String {
     if later.contains(&key) {
         return "it comes with a later version; leave it out until then".to_owned();
     }

@@ -6,7 +6,7 @@
 use std::path::Path;
 
 use super::file::{self, File};
-use super::plan::{Listen, Plan, Upstream};
+use super::plan::{Group, GroupTarget, Listen, Plan, Resilience, Upstream};
 use super::problem::Report;
 use super::secret::Secret;
 
@@ -17,9 +17,10 @@ pub fn plan(written: File, folder: &Path, report: &mut Report) -> Plan {
     }
     lay(&mut plan.admin.address, written.admin.and_then(|admin| admin.address));
     plan.upstreams = upstreams(written.upstreams.unwrap_or_default(), folder, report);
+    plan.models = groups(written.models.unwrap_or_default(), report);
     lay_routing(&mut plan, written.routing.unwrap_or_default());
     lay_affinity(&mut plan, written.affinity.unwrap_or_default());
-    lay(&mut plan.resilience.attempts, written.resilience.and_then(|resilience| resilience.attempts));
+    lay_resilience(&mut plan.resilience, written.resilience.unwrap_or_default());
     lay_times(&mut plan, written.timeouts.unwrap_or_default());
     lay_watching(&mut plan, written.health.unwrap_or_default(), written.telemetry.unwrap_or_default());
     lay_limits(&mut plan, written.limits.unwrap_or_default());
@@ -81,6 +82,48 @@ fn resolve_upstream(written: file::Upstream, path: &str, folder: &Path, report: 
     Some(upstream)
 }
 
+fn groups(written: Vec<Option<file::Group>>, report: &mut Report) -> Vec<Group> {
+    let mut groups = Vec::new();
+    for (index, group) in written.into_iter().enumerate() {
+        let path = format!("models[{index}]");
+        groups.extend(group.and_then(|group| resolve_group(group, &path, report)));
+    }
+    groups
+}
+
+/// `None` without a name or targets, which is reported.
+fn resolve_group(written: file::Group, path: &str, report: &mut Report) -> Option<Group> {
+    if written.name.is_none() {
+        report.add_missing(&format!("{path}.name"), "what clients will ask for, like chat-large");
+    }
+    if written.targets.is_none() {
+        report.add_missing(&format!("{path}.targets"), "at least one, with the keys upstream and model");
+    }
+    let mut targets = Vec::new();
+    for (index, target) in written.targets?.into_iter().enumerate() {
+        let path = format!("{path}.targets[{index}]");
+        targets.extend(target.and_then(|target| resolve_target(target, &path, report)));
+    }
+    let fallbacks = written.fallbacks.unwrap_or_default().into_iter().flatten().collect();
+    Some(Group { name: written.name?, targets, fallbacks, policy: written.policy })
+}
+
+/// `None` without an upstream or a model, which is reported.
+fn resolve_target(written: file::GroupTarget, path: &str, report: &mut Report) -> Option<GroupTarget> {
+    if written.upstream.is_none() {
+        report.add_missing(&format!("{path}.upstream"), "the name of an upstream");
+    }
+    if written.model.is_none() {
+        report.add_missing(&format!("{path}.model"), "what the upstream calls it");
+    }
+    let mut target = GroupTarget::new(written.upstream?, written.model?);
+    lay(&mut target.weight, written.weight);
+    target.rpm = written.rpm;
+    target.tpm = written.tpm;
+    target.cost = written.cost;
+    Some(target)
+}
+
 fn lay_routing(plan: &mut Plan, written: file::Routing) {
     lay(&mut plan.routing.policy, written.policy);
     lay(&mut plan.routing.signals, written.signals);
@@ -90,6 +133,11 @@ fn lay_affinity(plan: &mut Plan, written: file::Affinity) {
     lay(&mut plan.affinity.headers, written.headers.map(|headers| headers.into_iter().flatten().collect()));
     lay(&mut plan.affinity.ttl, written.ttl);
     lay(&mut plan.affinity.max_sessions, written.max_sessions);
+}
+
+fn lay_resilience(resilience: &mut Resilience, written: file::Resilience) {
+    lay(&mut resilience.attempts, written.attempts);
+    lay(&mut resilience.max_fallbacks, written.max_fallbacks);
 }
 
 fn lay_times(plan: &mut Plan, written: file::Timeouts) {

@@ -13,14 +13,16 @@ use super::{load, parse};
 
 pub const TEXT: &str = include_str!("../../conf/warmgate.yaml");
 
-/// The shipped file with its example upstream in force instead of `upstreams: []`.
+/// The shipped file with its example upstream and model in force instead of the empty lists.
 fn with_the_example() -> String {
     let (before, rest) = TEXT.split_once("upstreams: []\n").expect("upstreams are empty");
     let example = |line: &str| match line.strip_prefix("#  ") {
         Some(line) => format!("  {line}\n"),
         None => format!("{line}\n"),
     };
-    format!("{before}upstreams:\n{}", rest.lines().map(example).collect::<String>())
+    let text = format!("{before}upstreams:\n{}", rest.lines().map(example).collect::<String>());
+    assert!(text.contains("models: []\n"), "models are empty");
+    text.replace("models: []\n", "models:\n")
 }
 
 fn paths_of(node: &Node, path: &str, paths: &mut Vec<String>) {
@@ -38,7 +40,7 @@ fn warmgate_yaml_is_the_defaults() {
 }
 
 #[test]
-fn its_example_upstream_is_valid() {
+fn its_examples_are_valid() {
     let text = with_the_example().replace("STUDIO_KEY", "WARMGATE_NO_SUCH_VARIABLE");
     let problems = parse(&text, Path::new("conf/warmgate.yaml")).expect_err("the key of the example is not there");
     assert_eq!(problems.list.len(), 1, "{problems}");
@@ -70,5 +72,5 @@ fn examples_are_valid() {
         }
         files += 1;
     }
-    assert!(files >= 2);
+    assert!(files >= 3);
 }

@@ -38,6 +38,7 @@ fn nothing_written_is_the_default() {
 fn values_reach_the_plan() {
     check_plan("timeouts: {connect: 250ms}", |plan| plan.timeouts.connect = "250ms".parse().unwrap());
     check_plan("routing: {policy: shuffle}", |plan| plan.routing.policy = Policy::Shuffle);
+    check_plan("resilience: {max_fallbacks: 0}", |plan| plan.resilience.max_fallbacks = 0);
     check_plan("log: {access: off}", |plan| plan.log.access = AccessLog::Off);
     check_plan("shutdown: {grace: 0s}", |plan| plan.shutdown.grace = Span::from_secs(0));
     check_plan("listen: [{address: '[::1]:0'}]", |plan| {
@@ -51,6 +52,32 @@ fn values_reach_the_plan() {
         upstream.tier = 1;
         plan.upstreams = vec![upstream];
     });
+}
+
+#[test]
+fn policies_and_what_litellm_calls_them() {
+    let theirs = [
+        ("simple-shuffle", Policy::Shuffle),
+        ("least-busy", Policy::LeastBusy),
+        ("latency-based-routing", Policy::Latency),
+        ("usage-based-routing", Policy::Usage),
+        ("usage-based-routing-v2", Policy::Usage),
+        ("cost-based-routing", Policy::Cost),
+    ];
+    for (name, policy) in Policy::NAMES.into_iter().chain(theirs) {
+        check_plan(&format!("routing: {{policy: {name}}}"), |plan| plan.routing.policy = policy);
+    }
+    for (name, policy) in Policy::NAMES {
+        assert_eq!(serde_yaml::to_value(policy).unwrap(), name);
+    }
+    check(
+        "routing: {policy: least-bussy}",
+        &["1: routing.policy: `least-bussy` is not known; did you mean least_busy?"],
+    );
+    check(
+        "routing: {policy: [cost]}",
+        &["1: routing.policy: expected one of fleet, shuffle, least_busy, latency, usage, cost, found a list"],
+    );
 }
 
 #[test]
@@ -104,7 +131,7 @@ fn unknown_keys() {
     check(
         "? [a]\n: 1",
         &[
-            "1: ?: unknown key; known here: listen, admin, upstreams, routing, affinity, resilience, timeouts, health, telemetry, limits, routing_headers, server, shutdown, log",
+            "1: ?: unknown key; known here: listen, admin, upstreams, models, routing, affinity, resilience, timeouts, health, telemetry, limits, routing_headers, server, shutdown, log",
         ],
     );
 }
@@ -118,8 +145,8 @@ fn kinds() {
     check("limits: {body: [1]}", &["1: limits.body: expected a value like 64MiB, found a list"]);
     check("routing: {policy: flet}", &["1: routing.policy: `flet` is not known; did you mean fleet?"]);
     check(
-        "routing: {policy: latency}",
-        &["1: routing.policy: `latency` is not known; it comes with a later version; leave it out until then"],
+        "routing: {policy: expected_ttft}",
+        &["1: routing.policy: `expected_ttft` is not known; it comes with a later version; leave it out until then"],
     );
     check(
         "affinity: {headers: [a b]}",
@@ -140,6 +167,7 @@ fn kinds() {
 fn bounds_of_one_value() {
     check("listen: []", &["1: listen: has 0 items; write 1 to 64"]);
     check("resilience: {attempts: 17}", &["1: resilience.attempts: must be from 1 to 16"]);
+    check("resilience: {max_fallbacks: 17}", &["1: resilience.max_fallbacks: must be from 0 to 16"]);
     check("resilience: {attempts: 0}", &["1: resilience.attempts: must be from 1 to 16"]);
     check("affinity: {ttl: 9000h}", &["1: affinity.ttl: must be at most a year (8760h)"]);
     check("upstreams: [{name: a, url: 'http://a', slots: 0}]", &["1: upstreams[0].slots: must be from 1 to 65536"]);
@@ -254,6 +282,9 @@ fn a_plan_written_out_is_a_configuration() {
 upstreams:
   - {name: a, url: 'https://a.example/x', engine: ollama, slots: 2, memory: 24GB, memory_bandwidth: 400GB/s, tier: 1}
   - {name: b, url: 'http://[::1]:1', weight: 0.5, drain: true}
+models:
+  - {name: 'x*', targets: [{upstream: a, model: 'y*', weight: 0, rpm: 1, tpm: 2, cost: 0.5}, {upstream: b, model: z}]}
+  - {name: w, targets: [{upstream: b, model: z}], fallbacks: [x1], policy: least_busy}
 routing: {policy: shuffle, signals: {latency: {max: 5}}}
 log: {access: text}
 server: {threads: 3}

@@ -121,8 +121,12 @@ const MAX_FALLBACKS: usize = 5;
 fn rules(plan: &Plan) -> Rules {
     Rules {
         policy: match plan.routing.policy {
-            config::Policy::Fleet => Policy::Fleet,
             config::Policy::Shuffle => Policy::Shuffle,
+            config::Policy::Fleet
+            | config::Policy::LeastBusy
+            | config::Policy::Latency
+            | config::Policy::Usage
+            | config::Policy::Cost => Policy::Fleet,
         },
         groups: Groups::default(),
         max_fallbacks: MAX_FALLBACKS,
