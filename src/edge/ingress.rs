@@ -23,7 +23,7 @@ use super::target::Target;
 use crate::config::{self, Plan};
 use crate::engines;
 use crate::routing::fleet::{Fleet, Rules, UpstreamId};
-use crate::routing::group::Groups;
+use crate::routing::group::{self, Group, Groups};
 use crate::routing::policy::Policy;
 use crate::routing::upstream::Spec;
 
@@ -57,6 +57,7 @@ impl Ingress {
         let fleet = Arc::new(SharedFleet::new(rules(&plan)));
         let nodes = plan.upstreams.iter().map(|upstream| join(&fleet, upstream));
         let nodes: Arc<[Arc<Node>]> = nodes.collect();
+        fleet.with(|fleet, _| fleet.rules.groups = groups(&plan, &nodes));
         let fetcher = Arc::new(Fetcher::new());
         let discovery = FleetDiscovery { nodes: nodes.clone(), fleet: fleet.clone() };
         let mut balancer = LoadBalancer::from_backends(Backends::new(Box::new(discovery)));
@@ -116,25 +117,49 @@ impl Ingress {
     }
 }
 
-const MAX_FALLBACKS: usize = 5;
-
 fn rules(plan: &Plan) -> Rules {
     Rules {
-        policy: match plan.routing.policy {
-            config::Policy::Shuffle => Policy::Shuffle,
-            config::Policy::Fleet
-            | config::Policy::LeastBusy
-            | config::Policy::Latency
-            | config::Policy::Usage
-            | config::Policy::Cost => Policy::Fleet,
-        },
+        policy: policy(plan.routing.policy),
         groups: Groups::default(),
-        max_fallbacks: MAX_FALLBACKS,
+        max_fallbacks: plan.resilience.max_fallbacks as usize,
         signals: plan.routing.signals.clone(),
         session_ttl: plan.affinity.ttl.0,
         max_sessions: plan.affinity.max_sessions as usize,
         stale_after: plan.telemetry.stale_after.0,
     }
+}
+
+fn policy(written: config::Policy) -> Policy {
+    match written {
+        config::Policy::Fleet => Policy::Fleet,
+        config::Policy::Shuffle => Policy::Shuffle,
+        config::Policy::LeastBusy => Policy::LeastBusy,
+        config::Policy::Latency => Policy::Latency,
+        config::Policy::Usage => Policy::Usage,
+        config::Policy::Cost => Policy::Cost,
+    }
+}
+
+/// The configured names over several nodes' models, once the nodes have their ids.
+fn groups(plan: &Plan, nodes: &[Arc<Node>]) -> Groups {
+    let target = |target: &config::GroupTarget| {
+        let node = nodes.iter().find(|node| node.name == target.upstream)?;
+        Some(group::Target {
+            upstream: node.id,
+            model: target.model.clone(),
+            weight: target.weight,
+            rpm: target.rpm,
+            tpm: target.tpm,
+            cost: target.cost,
+        })
+    };
+    let group = |written: &config::Group| Group {
+        name: written.name.clone(),
+        targets: written.targets.iter().filter_map(target).collect(),
+        fallbacks: written.fallbacks.clone(),
+        policy: written.policy.map(policy),
+    };
+    Groups::new(plan.models.iter().map(group).collect())
 }
 
 fn join(fleet: &SharedFleet, upstream: &config::Upstream) -> Arc<Node> {

@@ -20,6 +20,7 @@ mod cancel;
 mod cut;
 mod failover;
 mod first_light;
+mod groups;
 mod kit;
 mod lead;
 mod manners;
