@@ -12,7 +12,7 @@ mod usual;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::oneshot;
@@ -22,6 +22,7 @@ pub use catalogue::{Engine, Model, Polls};
 pub use journal::{End, Record};
 pub use script::{Hold, Script};
 
+use crate::patience::within;
 use serve::Stage;
 
 /// One scripted node. Dropping it closes everything.
@@ -105,10 +106,7 @@ impl Upstream {
         let running = self.running.take().expect("a running upstream");
         let _ = running.stop.send(());
         running.done.await.expect("the accepting task");
-        let holder = TcpSocket::new_v4().expect("a socket");
-        holder.set_reuseaddr(true).expect("SO_REUSEADDR");
-        holder.bind(self.address).expect("the same port");
-        self.port_holder = Some(holder);
+        self.port_holder = Some(within("the same port to be free", hold(self.address)).await);
     }
 
     /// Listens again on the same port.
@@ -149,5 +147,17 @@ impl Upstream {
         let (stop, stopped) = oneshot::channel();
         let done = tokio::spawn(serve::accept(listener, self.stage.clone(), stopped));
         self.running = Some(Running { stop, done });
+    }
+}
+
+/// Keeps a port without listening on it. On a busy machine the kernel takes a moment to let go of it.
+async fn hold(address: SocketAddr) -> TcpSocket {
+    loop {
+        let holder = TcpSocket::new_v4().expect("a socket");
+        holder.set_reuseaddr(true).expect("SO_REUSEADDR");
+        match holder.bind(address) {
+            Ok(()) => return holder,
+            Err(_) => tokio::time::sleep(Duration::from_millis(5)).await,
+        }
     }
 }
