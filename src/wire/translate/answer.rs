@@ -1,0 +1,146 @@
+//! An engine's answer on its way to a client that speaks Ollama.
+//!
+//! One `Answer` an exchange: feed it every chunk, send what it gives, and finish it when no more bytes come,
+//! for whatever reason. What kind of answer it is follows from its status and content type. A stream is
+//! translated as it comes; a body that is one message has to be held, up to a named limit.
+
+use super::fault;
+use super::gather::Gather;
+use super::json::Json;
+use super::line::{self, Done, Form, Piece, Took};
+use super::said;
+use super::stream::Stream;
+use super::vectors;
+use crate::routing::ask::{Dialect, Endpoint};
+use crate::wire::error;
+use crate::wire::framing::Framing;
+
+/// Longest plain answer of a conversation. A million characters of answer fit.
+const TEXT_LIMIT: usize = 4 * 1024 * 1024;
+
+/// Longest body of vectors: 1,000 of 4,096 numbers, with all their digits.
+const VECTORS_LIMIT: usize = 64 * 1024 * 1024;
+
+/// As much of an error's body as is read for its words.
+const FAULT_LIMIT: usize = 64 * 1024;
+
+#[derive(Debug)]
+pub struct Answer {
+    form: Form,
+    status: u16,
+    body: Body,
+}
+
+#[derive(Debug)]
+enum Body {
+    Stream(Box<Stream>),
+    Text(Held),
+    Vectors(Held),
+    Fault(Held),
+}
+
+/// The end of an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ending {
+    /// What is to be sent yet.
+    pub bytes: Vec<u8>,
+    /// The client has the whole answer, or a whole error of the engine's. If not, a stream's last line has
+    /// said so; any other body has to be aborted, since nothing can be added to it.
+    pub complete: bool,
+}
+
+impl Answer {
+    /// `endpoint` and `model` are the client's: the path it called, the model as it wrote it. `status` and
+    /// `content_type` are those of the engine's answer.
+    pub fn new(endpoint: Endpoint, model: &str, status: u16, content_type: &str) -> Answer {
+        let form = Form { endpoint, model: model.to_owned() };
+        let body = if !(200..300).contains(&status) {
+            Body::Fault(Held::up_to(FAULT_LIMIT))
+        } else if !endpoint.is_conversation() {
+            Body::Vectors(Held::up_to(VECTORS_LIMIT))
+        } else if Framing::of(content_type) == Framing::Events {
+            Body::Stream(Box::new(Stream::new(form.clone())))
+        } else {
+            Body::Text(Held::up_to(TEXT_LIMIT))
+        };
+        Answer { form, status, body }
+    }
+
+    /// The content type of what the client gets. Its length is not known before the end.
+    pub fn content_type(&self) -> &'static str {
+        match self.body {
+            Body::Stream(_) => "application/x-ndjson",
+            _ => "application/json; charset=utf-8",
+        }
+    }
+
+    /// What a chunk comes to. `created_at` is now, as Ollama writes times.
+    pub fn feed(&mut self, chunk: &[u8], created_at: &str) -> Vec<u8> {
+        match &mut self.body {
+            Body::Stream(stream) => stream.feed(chunk, created_at),
+            Body::Text(held) | Body::Vectors(held) | Body::Fault(held) => held.feed(chunk),
+        }
+    }
+
+    pub fn finish(self, created_at: &str, took: Took) -> Ending {
+        let whole = match self.body {
+            Body::Stream(stream) => {
+                let (bytes, complete) = stream.finish(created_at, took);
+                return Ending { bytes, complete };
+            }
+            Body::Fault(held) => Some(fault_body(self.status, &held.bytes)),
+            Body::Text(held) => held.whole().and_then(|body| text_body(body, &self.form, created_at, took)),
+            Body::Vectors(held) => held.whole().and_then(|body| vectors::translate(body, &self.form, took.total)),
+        };
+        Ending { complete: whole.is_some(), bytes: whole.unwrap_or_default() }
+    }
+}
+
+fn fault_body(status: u16, body: &[u8]) -> Vec<u8> {
+    let message = fault::text(body).unwrap_or_else(|| format!("the node answered {status} without a reason"));
+    error::body(Dialect::Ollama, status, &message)
+}
+
+/// A conversation's plain answer: one object with everything in it.
+fn text_body(body: &[u8], form: &Form, at: &str, took: Took) -> Option<Vec<u8>> {
+    let said = said::read(body).filter(|said| said.has_choice)?;
+    let reason = said.finish.as_deref().unwrap_or("stop");
+    let mut calls = Gather::default();
+    said.tool_calls.map_or(Ok(()), |pieces| calls.add(pieces)).ok()?;
+    let piece = Piece {
+        content: said.content.map(Json::Raw),
+        thinking: said.thinking.map(Json::Raw),
+        tool_calls: calls.take().ok()?,
+        logprobs: said.logprobs.map(Json::Raw),
+    };
+    // How long the prompt took does not show: all came at once.
+    let done = Done { reason: line::done_reason(reason), usage: said.usage, total: took.total, phases: None };
+    Some(form.object(at, piece, Some(&done)).to_bytes())
+}
+
+/// A body kept until its end.
+#[derive(Debug)]
+struct Held {
+    bytes: Vec<u8>,
+    limit: usize,
+    over: bool,
+}
+
+impl Held {
+    fn up_to(limit: usize) -> Held {
+        Held { bytes: Vec::new(), limit, over: false }
+    }
+
+    /// Keeps a chunk. Blanks in front, with which servers keep a connection alive, are handed on.
+    fn feed(&mut self, chunk: &[u8]) -> Vec<u8> {
+        let text = if self.bytes.is_empty() { chunk.trim_ascii_start() } else { chunk };
+        let room = self.limit - self.bytes.len();
+        self.over |= text.len() > room;
+        self.bytes.extend_from_slice(&text[..text.len().min(room)]);
+        chunk[..chunk.len() - text.len()].to_vec()
+    }
+
+    fn whole(&self) -> Option<&[u8]> {
+        (!self.over).then_some(&self.bytes)
+    }
+}
