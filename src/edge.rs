@@ -42,3 +42,4 @@ pub mod target;
 pub mod telemetry;
 #[cfg(test)]
 mod testbed;
+pub mod translation;

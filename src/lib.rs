@@ -66,6 +66,7 @@
 
 pub mod cli;
 pub mod config;
+pub mod date;
 pub mod edge;
 pub mod engines;
 pub mod routing;

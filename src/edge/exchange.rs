@@ -6,6 +6,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::SystemTime;
 
 use bytes::Bytes;
 use pingora::http::ResponseHeader;
@@ -23,7 +24,9 @@ use super::receipt::{Attempt, Receipt};
 use super::refusal::Refusal;
 use super::replay::Replay;
 use super::request_id;
-use crate::routing::ask::{Ask, Dialect};
+use super::translation::Translation;
+use crate::date::rfc3339;
+use crate::routing::ask::{Ask, Dialect, Endpoint};
 use crate::routing::fleet::{HoldingId, Outcome};
 use crate::routing::moment::Moment;
 use crate::routing::name::Naming;
@@ -32,6 +35,7 @@ use crate::routing::select::{Decision, Query, Row, decide};
 use crate::routing::session;
 use crate::wire::observe::{Observed, Observer, Place};
 use crate::wire::peek::spell;
+use crate::wire::translate::{self, Translated};
 
 pub struct Exchange {
     pub ingress: Arc<Ingress>,
@@ -39,6 +43,10 @@ pub struct Exchange {
     pub dialect: Dialect,
     pub refusal: Option<Refusal>,
     pub replay: Option<Replay>,
+    /// Of the current attempt, where the node is asked in another dialect.
+    pub translation: Option<Translation>,
+    /// An answer that needs no node after all.
+    pub ready_answer: Option<Vec<u8>>,
     body: Option<Body>,
     model_span: Range<usize>,
     observer: Option<Observer>,
@@ -70,6 +78,8 @@ struct Current {
     holding: HoldingId,
     /// The model as the node spells it.
     model: String,
+    /// The node is asked in another dialect than the client's.
+    is_translated: bool,
     lease: Lease,
     success: bool,
 }
@@ -99,6 +109,8 @@ impl Exchange {
             dialect: Dialect::Ollama,
             refusal: None,
             replay: None,
+            translation: None,
+            ready_answer: None,
             body: None,
             model_span: 0..0,
             observer: None,
@@ -140,10 +152,14 @@ impl Exchange {
 
     /// The body for the current attempt: the client's, with the model in the node's spelling where that
     /// is another. Nothing but the bytes of that value changes.
-    pub fn attempt_body(&self) -> Result<Bytes, Refusal> {
+    pub fn attempt_body(&mut self) -> Result<Bytes, Refusal> {
         let (Some(body), Some(current), Some(query)) = (&self.body, &self.current, &self.query) else {
             return Err(Refusal::Internal);
         };
+        self.translation = None;
+        if current.is_translated {
+            return self.translated_body();
+        }
         let naming = current.node.engine.get().map_or(Naming::Exact, |engine| engine.naming);
         if naming.is_same(&current.model, &query.ask.model) {
             return Ok(body.bytes.clone());
@@ -155,17 +171,46 @@ impl Exchange {
         self.ingress.body_limits.memory.adopt(renamed).map_err(|_| Refusal::Body(BodyError::NoMemory))
     }
 
+    fn translated_body(&mut self) -> Result<Bytes, Refusal> {
+        let (Some(body), Some(current), Some(query)) = (&self.body, &self.current, &self.query) else {
+            return Err(Refusal::Internal);
+        };
+        let endpoint = query.ask.endpoint;
+        match translate::request(endpoint, &body.bytes, &current.model).map_err(Refusal::Untranslatable)? {
+            Translated::Call(call) => {
+                if !call.dropped.is_empty() {
+                    log::debug!("{}: left out for an engine without them: {:?}", self.request_id, call.dropped);
+                }
+                let called = Endpoint::of_path(call.path).ok_or(Refusal::Internal)?;
+                self.translation = Some(Translation::new(called));
+                self.ingress.body_limits.memory.adopt(call.body).map_err(|_| Refusal::Body(BodyError::NoMemory))
+            }
+            Translated::NothingToRun => {
+                self.ready_answer =
+                    Some(translate::nothing_run(endpoint, &query.ask.model, &rfc3339(SystemTime::now())));
+                Err(Refusal::Internal)
+            }
+        }
+    }
+
     /// Chooses and books the node for the next attempt.
     pub fn choose(&mut self) -> Result<Arc<Node>, Refusal> {
         let query = self.query.as_ref().ok_or(Refusal::Internal)?;
         match pick(&self.ingress.balancer, &self.ingress.fleet, query) {
-            Ok(Picked { lease, row, model, decision }) => {
+            Ok(Picked { lease, row, model, is_translated, decision }) => {
                 let node = self.ingress.node(row.upstream).cloned().ok_or(Refusal::Internal)?;
                 if self.receipt.attempts.is_empty() {
                     self.waited_ms = self.elapsed_ms() - self.receipt.intake_ms;
                 }
                 self.receipt.affinity = affinity(&query.ask, &decision, &row);
-                self.current = Some(Current { node: node.clone(), holding: row.holding, model, lease, success: false });
+                self.current = Some(Current {
+                    node: node.clone(),
+                    holding: row.holding,
+                    model,
+                    is_translated,
+                    lease,
+                    success: false,
+                });
                 self.receipt.attempts.push(Attempt::new(row, decision));
                 Ok(node)
             }
@@ -217,14 +262,20 @@ impl Exchange {
         current.lease.end(if cause.is_failure() { Outcome::Failed } else { Outcome::Void });
     }
 
-    /// The current node's answer has begun.
+    /// What the client asked for, for an answer in its own terms.
+    pub fn asked(&self) -> Option<(Endpoint, &str)> {
+        self.query.as_ref().map(|query| (query.ask.endpoint, query.ask.model.as_str()))
+    }
+
+    /// The current node's answer has begun, in these terms of the node's.
     pub fn answering(&mut self, status: u16, content_type: &str) {
         self.receipt.status = status;
         self.refusal = None;
         let success = (200..300).contains(&status);
         if let (Some(current), Some(query)) = (&mut self.current, &self.query) {
             current.success = success;
-            self.observer = success.then(|| Observer::new(query.ask.endpoint, content_type));
+            let endpoint = self.translation.as_ref().map_or(query.ask.endpoint, |translation| translation.endpoint);
+            self.observer = success.then(|| Observer::new(endpoint, content_type));
         }
     }
 
@@ -280,6 +331,12 @@ impl Exchange {
     /// The answer was cut after it had begun.
     pub fn cut(&mut self) {
         self.end("cut", Outcome::Failed);
+    }
+
+    /// The request is answered here, without any node.
+    pub fn answered_here(&mut self) {
+        self.receipt.status = 200;
+        self.end("ok", Outcome::Void);
     }
 
     pub fn client_gone(&mut self) {

@@ -23,6 +23,7 @@ use super::intake;
 use super::node::Node;
 use super::refusal::Refusal;
 use super::replay::{Cut, Patience};
+use super::translation::Translation;
 use crate::routing::retry::Cause;
 use crate::wire;
 
@@ -84,14 +85,11 @@ impl ProxyHttp for Gateway {
             Some(node) => node,
             None => exchange.choose().map_err(|refusal| refuse(exchange, refusal))?,
         };
+        let body = exchange.attempt_body().map_err(|refusal| refuse(exchange, refusal))?;
         if let Some(replay) = &exchange.replay {
-            let body = exchange.attempt_body();
             let timeouts = &self.ingress.plan.timeouts;
             let patience = Patience { first_byte: Some(timeouts.first_byte.0), idle: Some(timeouts.idle.0) };
-            match body {
-                Ok(body) => replay.prepare(body, patience),
-                Err(refusal) => return Err(refuse(exchange, refusal)),
-            };
+            replay.prepare(body, patience);
         }
         exchange.sent_at = self.ingress.fleet.now();
         Ok(Box::new(self.peer(&node)?))
@@ -103,6 +101,9 @@ impl ProxyHttp for Gateway {
         request: &mut RequestHeader,
         exchange: &mut Exchange,
     ) -> Result<()> {
+        if let Some(translation) = &exchange.translation {
+            translation.address(request)?;
+        }
         if let Some(node) = exchange.node() {
             headers::address(request, &node.target)?;
         }
@@ -145,8 +146,15 @@ impl ProxyHttp for Gateway {
         }
         let content_type = headers::content_type(response);
         exchange.answering(response.status.as_u16(), &content_type);
-        headers::for_client(response, session.req_header().version)?;
-        headers::keep_streams_flowing(response, &content_type)?;
+        let version = session.req_header().version;
+        headers::for_client(response, version)?;
+        if let Some(mut translation) = exchange.translation.take() {
+            if let Some((endpoint, model)) = exchange.asked() {
+                translation.begin(endpoint, model, response, version)?;
+            }
+            exchange.translation = Some(translation);
+        }
+        headers::keep_streams_flowing(response)?;
         for (name, value) in exchange.routing_headers() {
             headers::tell(response, name, &value);
         }
@@ -167,8 +175,19 @@ impl ProxyHttp for Gateway {
         if let Some(chunk) = body {
             exchange.pass(chunk);
         }
+        if let Some(translation) = &mut exchange.translation {
+            *body = body.as_ref().and_then(|chunk| translation.feed(chunk));
+        }
         if end_of_stream && exchange.complete().is_err() {
             return Err(Error::explain(ErrorType::ConnectionClosed, "the answer broke off").into_up());
+        }
+        if end_of_stream && let Some(ending) = exchange.translation.as_mut().and_then(Translation::finish) {
+            let mut last = body.take().map_or_else(Vec::new, Vec::from);
+            last.extend_from_slice(&ending.bytes);
+            *body = Some(last.into());
+            if !ending.complete && ending.bytes.is_empty() {
+                return Err(Error::explain(ErrorType::ConnectionClosed, "the answer cannot be translated").into_up());
+            }
         }
         Ok(None)
     }
@@ -233,6 +252,11 @@ impl ProxyHttp for Gateway {
             mark_cut(session, exchange).await;
             return FailToProxy { error_code: 502, can_reuse_downstream: false };
         }
+        if let Some(body) = exchange.ready_answer.take() {
+            exchange.answered_here();
+            let sent = answer::write(session, 200, "application/json", body).await;
+            return FailToProxy { error_code: 200, can_reuse_downstream: sent.is_ok() };
+        }
         let refusal = exchange.refusal.take().unwrap_or_else(|| {
             log::error!("{}: {error}", exchange.request_id);
             Refusal::Internal
@@ -276,6 +300,10 @@ async fn mark_cut(session: &mut Session, exchange: &mut Exchange) {
         return;
     }
     let content_type = headers::content_type(head);
+    if let Some(ending) = exchange.translation.as_mut().and_then(Translation::finish) {
+        let _ = session.write_response_body(Some(Bytes::from(ending.bytes)), true).await;
+        return;
+    }
     let frame =
         wire::error::frame(exchange.dialect, &content_type, exchange.place(), "the node failed while it was answering");
     if let Some(frame) = frame

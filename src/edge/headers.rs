@@ -126,7 +126,8 @@ fn has_end(content_type: &str) -> bool {
 }
 
 /// Tells hops in front of us not to hold streams back, where the upstream did not say.
-pub fn keep_streams_flowing(response: &mut ResponseHeader, content_type: &str) -> Result<()> {
+pub fn keep_streams_flowing(response: &mut ResponseHeader) -> Result<()> {
+    let content_type = content_type(response);
     if !content_type.starts_with("text/event-stream") && !content_type.starts_with("application/x-ndjson") {
         return Ok(());
     }

@@ -8,7 +8,7 @@ use pingora_load_balancing::{Backend, LoadBalancer};
 use super::lease::Lease;
 use super::selection::{FleetSelection, Seat, key_of};
 use super::shared_fleet::SharedFleet;
-use crate::routing::select::{Decision, Query, Row};
+use crate::routing::select::{Decision, Query, Row, is_translated};
 
 /// A chosen and booked upstream.
 pub struct Picked {
@@ -16,6 +16,8 @@ pub struct Picked {
     pub row: Row,
     /// The model as that upstream spells it.
     pub model: String,
+    /// The upstream takes the request only in another dialect than the client's.
+    pub is_translated: bool,
     pub decision: Decision,
 }
 
@@ -36,19 +38,33 @@ pub fn pick(
         });
         let decision = fleet.take_decision().unwrap_or_default();
         match booked.into_inner() {
-            Some((lease, row, model)) => Ok(Picked { lease, row, model, decision }),
+            Some(booked) => Ok(Picked {
+                lease: booked.lease,
+                row: booked.row,
+                model: booked.model,
+                is_translated: booked.is_translated,
+                decision,
+            }),
             None => Err(decision),
         }
     })
 }
 
-fn book(backend: &Backend, fleet: &Arc<SharedFleet>, query: &Query) -> Option<(Lease, Row, String)> {
+struct Booked {
+    lease: Lease,
+    row: Row,
+    model: String,
+    is_translated: bool,
+}
+
+fn book(backend: &Backend, fleet: &Arc<SharedFleet>, query: &Query) -> Option<Booked> {
     let upstream = Seat::of(backend)?.upstream;
     let booked = fleet.with_decision(|state, decision, now| {
         let row = decision.rows.iter().find(|row| row.upstream == upstream)?.clone();
         let model = state.holding_name(row.holding).to_string();
-        Some((state.book(&row, &query.ask, now), row, model))
+        let is_translated = is_translated(state, row.holding, query.ask.endpoint);
+        let lease = Lease::new(upstream, state.book(&row, &query.ask, now), fleet.clone());
+        Some(Booked { lease, row, model, is_translated })
     });
-    let (id, row, model) = booked.flatten()?;
-    Some((Lease::new(upstream, id, fleet.clone()), row, model))
+    booked.flatten()
 }

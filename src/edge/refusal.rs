@@ -8,6 +8,7 @@ use super::body::BodyError;
 use crate::routing::ask::Dialect;
 use crate::routing::retry::Cause;
 use crate::wire::peek::PeekError;
+use crate::wire::translate::Untranslatable;
 
 #[derive(Debug)]
 pub enum Refusal {
@@ -17,6 +18,8 @@ pub enum Refusal {
         allow: &'static str,
     },
     BadRequest(PeekError),
+    /// The model is only on engines of another dialect, which have nothing like a part of the request.
+    Untranslatable(Untranslatable),
     Body(BodyError),
     UnknownModel {
         model: String,
@@ -55,7 +58,10 @@ impl Refusal {
         match self {
             Refusal::UnknownPath | Refusal::UnknownModel { .. } | Refusal::ResponseGone => 404,
             Refusal::WrongMethod { .. } => 405,
-            Refusal::BadRequest(_) | Refusal::WrongDialect { .. } | Refusal::CannotServe { .. } => 400,
+            Refusal::BadRequest(_)
+            | Refusal::Untranslatable(_)
+            | Refusal::WrongDialect { .. }
+            | Refusal::CannotServe { .. } => 400,
             Refusal::Body(error) => body_status(error),
             Refusal::AllDown { .. } | Refusal::NotYetKnown { .. } => 503,
             Refusal::AttemptsFailed { last: Cause::FirstByteLate, .. } => 504,
@@ -72,6 +78,7 @@ impl Refusal {
             Refusal::UnknownPath => "this path is not served here".into(),
             Refusal::WrongMethod { allow } => format!("this path takes {allow}"),
             Refusal::BadRequest(error) => error.to_string(),
+            Refusal::Untranslatable(why) => why.to_string(),
             Refusal::Body(error) => body_message(error),
             Refusal::UnknownModel { model, nearest } => unknown_model(model, nearest),
             Refusal::ResponseGone => "the node that made the response of `previous_response_id` cannot be reached; \

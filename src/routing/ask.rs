@@ -128,6 +128,12 @@ impl Endpoint {
         !matches!(self, Endpoint::OllamaShow | Endpoint::AnthropicCountTokens)
     }
 
+    /// Whether a request here can be put to an engine that speaks OpenAI and not this dialect.
+    pub fn is_translatable(self) -> bool {
+        use Endpoint::{OllamaChat, OllamaEmbed, OllamaEmbeddings, OllamaGenerate};
+        matches!(self, OllamaChat | OllamaGenerate | OllamaEmbed | OllamaEmbeddings)
+    }
+
     /// Whether the body is a multipart form and no JSON.
     pub fn takes_form(self) -> bool {
         matches!(self, Endpoint::OpenAiTranscriptions | Endpoint::OpenAiTranslations)

@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::ask::{Ask, Dialect};
+use super::ask::{Ask, Dialect, Endpoint};
 use super::candidate::{Candidate, FirstToken, Memory, Residency};
 use super::estimate::median;
 use super::fleet::{Fleet, HoldingId, UpstreamId};
@@ -107,8 +107,11 @@ fn decide_for(fleet: &Fleet, query: &Query, model: &str, now: Moment) -> Decisio
     let ask = &query.ask;
     let mut excluded = Vec::new();
     let mut eligible = Vec::new();
-    for offer in offers(fleet, model) {
-        match exclusion(fleet, &offer, query, now) {
+    let offers = offers(fleet, model);
+    // Translation is for models that nobody holds natively, not for times when those who do are down.
+    let native = offers.iter().any(|offer| speaks(fleet, offer, ask.endpoint.dialect()));
+    for offer in offers {
+        match exclusion(fleet, &offer, query, native, now) {
             Some(reason) => excluded.push((fleet.holding(offer.holding).upstream, reason)),
             None => eligible.push(offer),
         }
@@ -127,6 +130,12 @@ fn decide_for(fleet: &Fleet, query: &Query, model: &str, now: Moment) -> Decisio
     policy.rank(&mut rows, tie, query.request);
     excluded.sort();
     Decision { rows, excluded, pin }
+}
+
+/// Whether the upstream of `holding` takes a request at `endpoint` only when translated.
+pub fn is_translated(fleet: &Fleet, holding: HoldingId, endpoint: Endpoint) -> bool {
+    let engine = upstream_of(fleet, holding).spec.engine;
+    engine.is_some_and(|engine| !engine.dialects.contains(&endpoint.dialect()))
 }
 
 /// The dialects in which the model can be reached at all.
@@ -188,9 +197,15 @@ fn upstream_of(fleet: &Fleet, id: HoldingId) -> &Upstream {
     &fleet.upstreams[fleet.holding(id).upstream.0 as usize]
 }
 
-fn exclusion(fleet: &Fleet, offer: &Offer, query: &Query, now: Moment) -> Option<Exclusion> {
+fn speaks(fleet: &Fleet, offer: &Offer, dialect: Dialect) -> bool {
+    upstream_of(fleet, offer.holding).spec.engine.is_some_and(|engine| engine.dialects.contains(&dialect))
+}
+
+fn exclusion(fleet: &Fleet, offer: &Offer, query: &Query, native: bool, now: Moment) -> Option<Exclusion> {
     let (holding, upstream) = (fleet.holding(offer.holding), upstream_of(fleet, offer.holding));
-    let speaks = upstream.spec.engine.is_some_and(|engine| engine.dialects.contains(&query.ask.endpoint.dialect()));
+    let endpoint = query.ask.endpoint;
+    let translated = !native && endpoint.is_translatable() && speaks(fleet, offer, Dialect::OpenAi);
+    let speaks = translated || speaks(fleet, offer, endpoint.dialect());
     let too_large = holding.need_bytes().zip(upstream.spec.memory_bytes).is_some_and(|(need, all)| need > all);
     match () {
         _ if query.tried.contains(&offer.holding) => Some(Exclusion::Tried),

@@ -10,7 +10,6 @@ mod app;
 mod behaviour;
 mod call;
 mod catalogue;
-mod date;
 mod desk;
 mod infer;
 mod journal;

@@ -7,8 +7,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Map, Value, json};
 
-use super::date::{rfc3339, unix_seconds};
 use super::params::{Card, NodeModel, NodeParams};
+use crate::date::{rfc3339, unix_seconds};
 use crate::routing::chain::hash_text;
 use crate::sim::engine::Resident;
 

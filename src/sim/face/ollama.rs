@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use super::date::rfc3339;
 use super::voice::{Ending, Voice};
+use crate::date::rfc3339;
 use crate::routing::ask::Endpoint;
 use crate::sim::engine::Usage;
 

@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use super::date::unix_seconds;
 use super::voice::{Ending, Voice};
+use crate::date::unix_seconds;
 use crate::routing::ask::Endpoint;
 use crate::sim::engine::Usage;
 

@@ -1,0 +1,72 @@
+//! One attempt in another dialect than the client's: a client that speaks Ollama at an engine that
+//! speaks OpenAI.
+//!
+//! What is said is `wire::translate`'s; here it is set into the exchange: the path that is called, the
+//! answer's framing, and the times that only the edge knows.
+
+use std::time::{Instant, SystemTime};
+
+use bytes::Bytes;
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING};
+use http::{HeaderValue, Version};
+use pingora::http::{RequestHeader, ResponseHeader};
+use pingora_core::{ErrorType, OrErr, Result};
+
+use crate::date::rfc3339;
+use crate::routing::ask::Endpoint;
+use crate::wire::translate::{Answer, Ending, Took};
+
+pub struct Translation {
+    /// The path of the engine's that is called.
+    pub endpoint: Endpoint,
+    began: Instant,
+    first_byte: Option<Instant>,
+    answer: Option<Answer>,
+}
+
+impl Translation {
+    pub fn new(endpoint: Endpoint) -> Translation {
+        Translation { endpoint, began: Instant::now(), first_byte: None, answer: None }
+    }
+
+    /// Makes the request's head one for the engine's path.
+    pub fn address(&self, request: &mut RequestHeader) -> Result<()> {
+        let path = self.endpoint.path().parse().or_err(ErrorType::InternalError, "a path of ours is no URI")?;
+        request.set_uri(path);
+        request.insert_header(CONTENT_TYPE, "application/json")
+    }
+
+    /// The engine's answer begins; makes its head one for the client, which asked `endpoint` for `model`.
+    pub fn begin(
+        &mut self,
+        endpoint: Endpoint,
+        model: &str,
+        response: &mut ResponseHeader,
+        version: Version,
+    ) -> Result<()> {
+        let engine_type = response.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let answer = Answer::new(endpoint, model, response.status.as_u16(), engine_type);
+        response.insert_header(CONTENT_TYPE, HeaderValue::from_static(answer.content_type()))?;
+        response.remove_header(&CONTENT_LENGTH);
+        if version >= Version::HTTP_11 && version < Version::HTTP_2 {
+            response.insert_header(TRANSFER_ENCODING, "chunked")?;
+        }
+        self.answer = Some(answer);
+        Ok(())
+    }
+
+    /// What a chunk of the engine's comes to; `None`: nothing yet.
+    pub fn feed(&mut self, chunk: &[u8]) -> Option<Bytes> {
+        self.first_byte.get_or_insert_with(Instant::now);
+        let bytes = self.answer.as_mut()?.feed(chunk, &rfc3339(SystemTime::now()));
+        (!bytes.is_empty()).then(|| bytes.into())
+    }
+
+    /// The engine's answer is over, for whatever reason.
+    pub fn finish(&mut self) -> Option<Ending> {
+        let now = Instant::now();
+        let first_token = self.first_byte.unwrap_or(now) - self.began;
+        let took = Took { first_token, total: now - self.began };
+        Some(self.answer.take()?.finish(&rfc3339(SystemTime::now()), took))
+    }
+}
