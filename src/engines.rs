@@ -1,31 +1,50 @@
 //! The software that upstreams run: one file an engine, one line in the roster.
 //!
 //! An engine is data: which paths to ask, what a good answer looks like, how names compare. The only
-//! code is two pure functions over the bodies of answers: `read` says what one poll told, `recognises`
-//! whether an unknown server is this engine. Reading is strict about shape, because a failed poll
-//! must never look like an empty node, and lenient about fields it does not know. Nothing here opens
-//! a connection; `edge::telemetry` and `edge::health` do the asking.
+//! code is a few pure functions over the bodies of answers: `read` says what one poll told, the others
+//! what an answer means. Reading is strict about the list of models, because a failed poll must never
+//! look like an empty node, and lenient about everything else. Nothing here opens a connection;
+//! `edge::telemetry` and `edge::probe` do the asking.
 
+mod litellm;
+mod llama_cpp;
 mod ollama;
 mod openai;
+mod sglang;
+mod vllm;
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde_json::Value;
 
 use crate::routing::ask::Dialect;
 pub use crate::routing::name::Naming;
-use crate::routing::report::Report;
+use crate::routing::report::{Load, ModelReport, Report};
 use crate::routing::upstream::Traits;
+use crate::wire::prometheus::samples;
 
 /// Every engine, by name. Configuration, detection and metrics run over it.
 #[rustfmt::skip]
 pub static ROSTER: &[&Engine] = &[
+    &litellm::ENGINE,
+    &llama_cpp::ENGINE,
     &ollama::ENGINE,
     &openai::ENGINE,
+    &sglang::ENGINE,
+    &vllm::ENGINE,
 ];
 
 /// Models one upstream may list. LiteLLM and hosted catalogues have hundreds; what exceeds this is
 /// no list of models.
 const MODELS_MAX: usize = 4096;
+
+/// Parts of one engine that count their requests apart: ranks, or models.
+const PARTS_MAX: usize = 1024;
+
+/// The bodies of one round, in the order of `Engine::polls`; `None` for an optional one that did not come.
+pub type Bodies<'a> = [Option<&'a [u8]>];
 
 /// One engine, as data.
 pub struct Engine {
@@ -33,22 +52,52 @@ pub struct Engine {
     pub name: &'static str,
     pub dialects: &'static [Dialect],
     pub naming: Naming,
-    /// GET path that is cheap and answers 200 while the engine can serve.
-    pub probe_path: &'static str,
-    /// GET paths of one telemetry round, in the order `read` expects their bodies.
-    pub poll_paths: &'static [&'static str],
+    pub probe: Probe,
+    /// What one telemetry round asks.
+    pub polls: &'static [Poll],
     /// The engine serves the models it lists and no others: always resident, nothing to load.
     pub fixed_models: bool,
     /// Parallel requests a model, assumed only to divide depth by, never to limit.
     pub default_slots: u32,
-    /// Understands the bodies of one round; an error says which body is not what it should be.
-    pub read: fn(&[&[u8]]) -> Result<Reading, String>,
+    /// Understands the bodies of one round; an error says which is not what it should be.
+    pub read: fn(&Bodies) -> Result<Reading, String>,
     /// GET path whose answer gives the engine away.
     pub fingerprint_path: &'static str,
     /// Whether the body of a 200 from `fingerprint_path` is this engine's.
     pub recognises: fn(&[u8]) -> bool,
     /// What others imitate: recognised only when no other engine is.
     pub generic: bool,
+}
+
+/// How to find out whether an engine can serve, without costing it anything.
+pub struct Probe {
+    /// GET path.
+    pub path: &'static str,
+    /// What is asked instead of servers too old for `path`, which answer 404 to it.
+    pub older_path: Option<&'static str>,
+    /// An answer may take this long even where less is configured.
+    pub patience: Duration,
+    /// Whether the body of a 200 is this engine's, and says that it can serve.
+    pub says_up: fn(&[u8]) -> bool,
+    /// Whether the body of a 503, to the probe or to any poll, says that it will serve soon.
+    pub says_loading: fn(&[u8]) -> bool,
+}
+
+/// One GET of a telemetry round.
+pub struct Poll {
+    pub path: &'static str,
+    /// Without its answer nothing is learnt; otherwise only what it would have told is unknown.
+    pub required: bool,
+}
+
+impl Poll {
+    const fn required(path: &'static str) -> Poll {
+        Poll { path, required: true }
+    }
+
+    const fn optional(path: &'static str) -> Poll {
+        Poll { path, required: false }
+    }
 }
 
 impl Engine {
@@ -113,6 +162,49 @@ fn entries(body: &[u8], key: &str) -> Result<Vec<Value>, String> {
         Some(_) => Err(format!("`{key}` is not a list")),
         None => Err(format!("no `{key}`")),
     }
+}
+
+/// For probes whose good answer differs by version and may be empty: a page is somebody else's.
+fn is_no_page(body: &[u8]) -> bool {
+    !body.trim_ascii_start().starts_with(b"<")
+}
+
+/// A round without the bodies it must have.
+fn misfit(bodies: &Bodies) -> String {
+    let come = bodies.iter().flatten().count();
+    format!("{come} of {} bodies are not what one round asks", bodies.len())
+}
+
+/// What models and facts of a server make one reading.
+fn reading(models: Vec<(ModelReport, Listing)>, slots: Option<u32>, load: Option<Load>) -> Reading {
+    let (models, listings) = models.into_iter().unzip();
+    Reading { report: Report { models, slots: slots.filter(|count| *count > 0), load }, listings }
+}
+
+/// Requests at an engine by its metrics: the first of the names that is there counts.
+fn load(metrics: &[u8], running: &[&str], waiting: &[&str]) -> Option<Load> {
+    let running = requests(metrics, running)?;
+    Some(Load { running, waiting: requests(metrics, waiting).unwrap_or(0) })
+}
+
+/// Labels that tell apart requests; others (tensor ranks, priorities) tell of the same ones again.
+const PART_LABELS: [&str; 4] = ["model_name", "engine", "dp_rank", "dp"];
+
+/// Over all models and ranks, since they share the machine.
+fn requests(metrics: &[u8], names: &[&str]) -> Option<u32> {
+    names.iter().find_map(|name| {
+        let mut parts: BTreeMap<[Cow<str>; 4], f64> = BTreeMap::new();
+        let counts = samples(metrics).filter(|sample| sample.name == *name);
+        for sample in counts.filter(|sample| sample.value.is_finite() && sample.value >= 0.0) {
+            let part = PART_LABELS.map(|label| sample.label(label).unwrap_or_default());
+            if parts.len() < PARTS_MAX || parts.contains_key(&part) {
+                let most = parts.entry(part).or_default();
+                *most = most.max(sample.value);
+            }
+        }
+        // The cast saturates.
+        (!parts.is_empty()).then(|| parts.values().sum::<f64>() as u32)
+    })
 }
 
 /// Tokens as the core counts them.

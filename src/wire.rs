@@ -9,6 +9,7 @@ pub mod error;
 pub mod framing;
 pub mod observe;
 pub mod peek;
+pub mod prometheus;
 pub mod translate;
 
 mod body;

@@ -4,8 +4,6 @@ use super::problem::Report;
 use super::read::{Read, Spot, one_of};
 use crate::engines;
 
-const LATER: [&str; 4] = ["llama_cpp", "litellm", "sglang", "vllm"];
-
 /// The names, as written in the configuration.
 pub fn engine_names() -> Vec<&'static str> {
     engines::ROSTER.iter().map(|engine| engine.name).collect()
@@ -24,6 +22,6 @@ pub struct EngineName(pub &'static str);
 impl Read for EngineName {
     fn read(at: Spot, report: &mut Report) -> Option<EngineName> {
         let names: Vec<_> = engine_names().into_iter().map(|name| (name, EngineName(name))).collect();
-        one_of(at, &names, &LATER, report)
+        one_of(at, &names, &[], report)
     }
 }

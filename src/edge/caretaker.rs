@@ -14,6 +14,7 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::ingress::Ingress;
 use super::node::Node;
+use super::probe::Prober;
 use super::telemetry::Telemetry;
 
 pub struct Caretaker {
@@ -43,7 +44,7 @@ impl BackgroundService for Caretaker {
         ready.notify_ready();
         (self.on_ready)(&self.ingress);
         let polls: Vec<_> =
-            self.ingress.nodes.iter().map(|node| tokio::spawn(poll(self.telemetry(), node.clone()))).collect();
+            self.ingress.nodes.iter().map(|node| tokio::spawn(poll(self.watch(), node.clone()))).collect();
         let mut ticks = interval(self.ingress.plan.health.interval.0);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         ticks.tick().await;
@@ -96,13 +97,30 @@ impl Caretaker {
             interval: ingress.plan.telemetry.interval.0,
         }
     }
+
+    fn watch(&self) -> Watch {
+        let telemetry = self.telemetry();
+        let (fleet, fetcher) = (telemetry.fleet.clone(), telemetry.fetcher.clone());
+        let prober = Prober { fleet, fetcher, timeout: telemetry.timeout };
+        Watch { telemetry, prober }
+    }
 }
 
-async fn poll(telemetry: Telemetry, node: Arc<Node>) {
-    let mut ticks = interval(telemetry.interval);
+/// What a node's own task needs.
+struct Watch {
+    telemetry: Telemetry,
+    prober: Prober,
+}
+
+async fn poll(watch: Watch, node: Arc<Node>) {
+    let mut ticks = interval(watch.telemetry.interval);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        telemetry.poll(&node).await;
+        // Somebody waits for a node that loads: it is not left to the health checks' slower pace.
+        if node.standing.is_loading() {
+            let _ = watch.prober.probe(&node).await;
+        }
+        watch.telemetry.poll(&node).await;
     }
 }

@@ -21,10 +21,12 @@ use tokio::time::{Instant, timeout_at};
 
 use super::target::Target;
 
+mod reason;
+
 /// The largest answer that is read. A catalogue of some ten thousand models fits.
 pub const ANSWER_BYTES_MAX: usize = 8 << 20;
 
-/// Idle connections kept in all. Probes and polls of one upstream rarely overlap: about two each.
+/// Idle connections kept in all: one for each question of a round, about four an upstream.
 const IDLE_CONNECTIONS_MAX: usize = 512;
 
 /// How long a connection may idle. Longer than the usual intervals, shorter than most servers keep
@@ -49,11 +51,11 @@ pub struct Fetched {
 
 #[derive(Debug, Error)]
 pub enum FetchError {
-    #[error("the name does not resolve: {0}")]
+    #[error("no such host")]
     Resolve(#[from] io::Error),
-    #[error("no connection: {0}")]
+    #[error("{}", reason::of_connect(.0))]
     Connect(Box<pingora_core::Error>),
-    #[error("no complete answer: {0}")]
+    #[error("{}", reason::of_exchange(.0))]
     Broken(Box<pingora_core::Error>),
     #[error("the answer is larger than {ANSWER_BYTES_MAX} bytes")]
     TooLarge,

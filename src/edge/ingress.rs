@@ -16,6 +16,7 @@ use super::health::EngineCheck;
 use super::lists::Lists;
 use super::metrics::Metrics;
 use super::node::Node;
+use super::probe::Prober;
 use super::receipt::Receipts;
 use super::selection::FleetSelection;
 use super::shared_fleet::SharedFleet;
@@ -63,9 +64,7 @@ impl Ingress {
         let mut balancer = LoadBalancer::from_backends(Backends::new(Box::new(discovery)));
         balancer.set_health_check(Box::new(EngineCheck {
             nodes: nodes.clone(),
-            fleet: fleet.clone(),
-            fetcher: fetcher.clone(),
-            timeout: plan.health.timeout.0,
+            prober: Prober { fleet: fleet.clone(), fetcher: fetcher.clone(), timeout: plan.health.timeout.0 },
             unhealthy_after: plan.health.unhealthy_after as usize,
             healthy_after: plan.health.healthy_after as usize,
         }));

@@ -4,10 +4,12 @@
 
 use std::net::SocketAddr;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 
+use super::complaint::LOADING;
+use super::problem::{Finder, Problem};
+use super::standing::Standing;
 use super::target::Target;
 use crate::engines::{Engine, Listing};
 use crate::routing::fleet::UpstreamId;
@@ -22,10 +24,9 @@ pub struct Node {
     pub address: ArcSwapOption<SocketAddr>,
     /// The models as the engine lists them, from the latest good reading.
     pub listings: ArcSwap<Vec<Listing>>,
-    /// What is wrong with it, in words; empty when nothing is.
-    pub problem: ArcSwap<String>,
-    /// A check has succeeded since the last refused connection.
-    seen_up: AtomicBool,
+    /// What is wrong with it.
+    pub problem: Problem,
+    pub standing: Standing,
 }
 
 impl Node {
@@ -37,24 +38,28 @@ impl Node {
             engine: engine.map_or_else(OnceLock::new, OnceLock::from),
             address: ArcSwapOption::empty(),
             listings: ArcSwap::default(),
-            problem: ArcSwap::from_pointee("not asked yet".to_string()),
-            seen_up: AtomicBool::new(false),
+            problem: Problem::new("not asked yet"),
+            standing: Standing::default(),
         }
     }
 
     /// Notes whether it was last seen up; true if that is news.
     pub fn saw_up(&self, up: bool) -> bool {
-        self.seen_up.swap(up, Ordering::Relaxed) != up
+        if up { self.standing.saw_up() } else { self.standing.saw_refusal() }
     }
 
-    /// Notes what is wrong, and logs it if it was not known.
-    pub fn note_problem(&self, problem: &str) {
-        if **self.problem.load() != problem {
-            match problem {
-                "" => log::info!("{}: fine", self.name),
-                problem => log::warn!("{}: {problem}", self.name),
-            }
-            self.problem.store(problem.to_string().into());
+    /// Notes what `finder` found wrong, empty for nothing, and logs it if that was not known.
+    pub fn note(&self, finder: Finder, finding: &str) {
+        match self.problem.note(finder, finding).as_deref().map(String::as_str) {
+            None => {}
+            Some("") => log::info!("{}: fine", self.name),
+            Some(LOADING) => log::info!("{}: {LOADING}", self.name),
+            Some(problem) => log::warn!("{}: {problem}", self.name),
         }
+    }
+
+    /// Notes what is wrong with its address.
+    pub fn note_problem(&self, problem: &str) {
+        self.note(Finder::Address, problem);
     }
 }

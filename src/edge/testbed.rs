@@ -4,6 +4,7 @@
 //! is as small as it can be while doing what the product does with a body: read, install, prepare
 //! for each attempt, restore.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -124,6 +125,62 @@ async fn serve(mut stream: TcpStream, act: Act, report: mpsc::UnboundedSender<Se
         if stream.write_all(answer.as_bytes()).await.is_err() {
             return;
         }
+    }
+}
+
+/// Status and body by path; without them no answer ever comes.
+type Answers = BTreeMap<&'static str, Option<(u16, String)>>;
+
+/// A server that says what it was told to say at each path, 404 elsewhere.
+pub struct Desk {
+    pub url: String,
+    answers: Arc<Mutex<Answers>>,
+    asked: Arc<Mutex<Vec<String>>>,
+}
+
+impl Desk {
+    pub async fn open() -> Desk {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let desk = Desk {
+            url: format!("http://{}", listener.local_addr().unwrap()),
+            answers: Arc::default(),
+            asked: Arc::default(),
+        };
+        let (answers, asked) = (desk.answers.clone(), desk.asked.clone());
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let (answers, asked) = (answers.clone(), asked.clone());
+                tokio::spawn(async move {
+                    let mut read = Vec::new();
+                    while let Some((head, _)) = read_message(&mut stream, &mut read).await {
+                        let path = head.split(' ').nth(1).unwrap().to_string();
+                        let answer = answers.lock().get(path.as_str()).cloned();
+                        asked.lock().push(path);
+                        let Some((status, body)) = answer.unwrap_or(Some((404, "no".into()))) else {
+                            return std::future::pending().await;
+                        };
+                        let length = body.len();
+                        let answer = format!("HTTP/1.1 {status} X\r\ncontent-length: {length}\r\n\r\n{body}");
+                        stream.write_all(answer.as_bytes()).await.unwrap();
+                    }
+                });
+            }
+        });
+        desk
+    }
+
+    pub fn say(&self, path: &'static str, status: u16, body: &str) {
+        self.answers.lock().insert(path, Some((status, body.to_string())));
+    }
+
+    /// Never answers there.
+    pub fn hang(&self, path: &'static str) {
+        self.answers.lock().insert(path, None);
+    }
+
+    /// The paths asked for since the last call.
+    pub fn asked(&self) -> Vec<String> {
+        std::mem::take(&mut self.asked.lock())
     }
 }
 

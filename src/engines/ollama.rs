@@ -4,20 +4,28 @@
 //! tells neither its load nor its slots. Both lists must be read for either to count.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Engine, Listing, Naming, Reading, entries, tokens};
+use super::{Bodies, Engine, Listing, Naming, Poll, Probe, Reading, entries, misfit, reading, tokens};
 use crate::routing::ask::Dialect;
-use crate::routing::report::{Abilities, ModelReport, Report};
+use crate::routing::report::{Abilities, ModelReport};
 
 pub static ENGINE: Engine = Engine {
     name: "ollama",
     dialects: &[Dialect::Ollama, Dialect::OpenAi, Dialect::Anthropic],
     naming: Naming::Ollama,
-    probe_path: "/api/version",
-    poll_paths: &["/api/tags", "/api/ps"],
+    probe: Probe {
+        path: "/api/version",
+        older_path: None,
+        patience: Duration::ZERO,
+        says_up: recognises,
+        // A model that loads keeps its requests waiting and says nothing.
+        says_loading: |_| false,
+    },
+    polls: &[Poll::required("/api/tags"), Poll::required("/api/ps")],
     fixed_models: false,
     // OLLAMA_NUM_PARALLEL, when unset.
     default_slots: 1,
@@ -36,18 +44,15 @@ struct Entry {
     capabilities: Option<Vec<String>>,
 }
 
-fn read(bodies: &[&[u8]]) -> Result<Reading, String> {
-    let &[tags, ps] = bodies else {
-        return Err(format!("{} bodies for two paths", bodies.len()));
-    };
+fn read(bodies: &Bodies) -> Result<Reading, String> {
+    let &[Some(tags), Some(ps)] = bodies else { return Err(misfit(bodies)) };
     let mut models = BTreeMap::new();
     let tags = entries(tags, "models").and_then(|list| list.into_iter().try_for_each(|e| on_disk(&mut models, e)));
     tags.map_err(|why| format!("/api/tags: {why}"))?;
     let ps = entries(ps, "models").and_then(|list| list.into_iter().try_for_each(|e| in_memory(&mut models, e)));
     ps.map_err(|why| format!("/api/ps: {why}"))?;
 
-    let (reports, listings) = models.into_values().unzip();
-    Ok(Reading { report: Report { models: reports, slots: None }, listings })
+    Ok(reading(models.into_values().collect(), None, None))
 }
 
 type Models = BTreeMap<String, (ModelReport, Listing)>;

@@ -4,20 +4,27 @@
 //! where servers of this kind are known to put it.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Engine, Listing, Naming, Reading, entries, tokens};
+use super::{Bodies, Engine, Listing, Naming, Poll, Probe, Reading, entries, misfit, reading, tokens};
 use crate::routing::ask::Dialect;
-use crate::routing::report::{ModelReport, Report};
+use crate::routing::report::ModelReport;
 
 pub static ENGINE: Engine = Engine {
     name: "openai",
     dialects: &[Dialect::OpenAi],
     naming: Naming::Exact,
-    probe_path: "/v1/models",
-    poll_paths: &["/v1/models"],
+    probe: Probe {
+        path: "/v1/models",
+        older_path: None,
+        patience: Duration::ZERO,
+        says_up: recognises,
+        says_loading: |_| false,
+    },
+    polls: &[Poll::required("/v1/models")],
     fixed_models: true,
     default_slots: 16,
     read,
@@ -41,22 +48,29 @@ struct Meta {
     n_ctx_train: Option<u64>,
 }
 
-fn read(bodies: &[&[u8]]) -> Result<Reading, String> {
-    let &[models] = bodies else {
-        return Err(format!("{} bodies for one path", bodies.len()));
-    };
-    read_models(models).map_err(|why| format!("/v1/models: {why}"))
+fn read(bodies: &Bodies) -> Result<Reading, String> {
+    let &[Some(body)] = bodies else { return Err(misfit(bodies)) };
+    Ok(reading(models(body)?, None, None))
 }
 
-fn read_models(body: &[u8]) -> Result<Reading, String> {
+/// What `/v1/models` lists, here and on engines that begin with it; in order of name.
+pub(super) fn models(body: &[u8]) -> Result<Vec<(ModelReport, Listing)>, String> {
     let mut models = BTreeMap::new();
-    for value in entries(body, "data")? {
-        let report = report(&value)?;
-        let listing = Listing { name: report.name.clone(), openai: Some(value), ..Listing::default() };
-        models.entry(report.name.clone()).or_insert((report, listing));
-    }
-    let (reports, listings) = models.into_values().unzip();
-    Ok(Reading { report: Report { models: reports, slots: None }, listings })
+    let list = entries(body, "data").and_then(|list| {
+        list.into_iter().try_for_each(|value| {
+            let report = report(&value)?;
+            let listing = Listing { name: report.name.clone(), openai: Some(value), ..Listing::default() };
+            models.entry(report.name.clone()).or_insert((report, listing));
+            Ok(())
+        })
+    });
+    list.map_err(|why| format!("/v1/models: {why}"))?;
+    Ok(models.into_values().collect())
+}
+
+/// Whether every model of `/v1/models` names that engine as its owner.
+pub(super) fn is_owned_by(body: &[u8], engine: &str) -> bool {
+    entries(body, "data").is_ok_and(|list| !list.is_empty() && list.iter().all(|entry| entry["owned_by"] == engine))
 }
 
 fn report(value: &Value) -> Result<ModelReport, String> {
@@ -76,5 +90,5 @@ fn report(value: &Value) -> Result<ModelReport, String> {
 }
 
 fn recognises(body: &[u8]) -> bool {
-    read_models(body).is_ok()
+    models(body).is_ok()
 }

@@ -1,7 +1,12 @@
 //! The roster is complete, and each engine reads its own answers and nobody else's.
 
+mod fixtures;
+mod load;
+mod recognition;
+
 use super::*;
-use crate::routing::report::{Abilities, ModelReport};
+use crate::routing::report::Abilities;
+use fixtures::Server;
 
 const TAGS: &str = r#"{"models":[
   {"name":"moss:7b","model":"moss:7b","modified_at":"2026-01-02T03:04:05.6+01:00","size":4700000000,"digest":"d1",
@@ -14,8 +19,15 @@ const PS: &str = r#"{"models":[
   {"name":"gone:1b","size":900000000,"size_vram":0,"context_length":4096}]}"#;
 
 fn read(engine: &str, bodies: &[&str]) -> Result<Reading, String> {
-    let bodies: Vec<&[u8]> = bodies.iter().map(|body| body.as_bytes()).collect();
+    let bodies: Vec<_> = bodies.iter().map(|body| Some(body.as_bytes())).collect();
     (find(engine).unwrap().read)(&bodies)
+}
+
+/// What one round at that server gives.
+fn round(engine: &str, server: &Server) -> Reading {
+    let engine = find(engine).unwrap();
+    let bodies: Vec<_> = engine.polls.iter().map(|poll| server.body(poll.path)).collect();
+    (engine.read)(&bodies).unwrap()
 }
 
 fn model(reading: &Reading, name: &str) -> ModelReport {
@@ -92,12 +104,13 @@ fn a_failed_poll_is_not_an_empty_node() {
     check_refused("ollama", &[r#"{"models":[{"name":"x","size":"7"}]}"#, empty], "expected u64");
     check_refused("ollama", &[r#"{"models":[{"name":"x","size":-7}]}"#, empty], "expected u64");
     check_refused("ollama", &[r#"{"models":[["x"]]}"#, empty], "not an object");
-    check_refused("ollama", &[empty], "1 bodies");
+    check_refused("ollama", &[empty], "1 of 1 bodies");
     check_refused("openai", &[r#"{"object":"list"}"#], "/v1/models: no `data`");
     check_refused("openai", &[r#"{"data":[{"name":"x"}]}"#], "id");
     check_refused("openai", &[r#"{"data":[{"id":"x","max_model_len":"many"}]}"#], "expected u64");
     check_refused("openai", &[&format!(r#"{{"data":[{}0]}}"#, "0,".repeat(MODELS_MAX))], "more than");
-    check_refused("openai", &[], "0 bodies");
+    check_refused("openai", &[], "0 of 0 bodies");
+    check_refused("vllm", &["<html>", "vllm:num_requests_running 1"], "/v1/models: not JSON");
 }
 
 #[test]
@@ -115,27 +128,82 @@ fn a_name_listed_twice_is_one_model() {
     assert_eq!(read("openai", &[twice]).unwrap().report.models.len(), 1);
 }
 
-#[track_caller]
-fn check_recognised(path: &str, body: &str, expected: Option<&str>) {
-    let by = detection_order().find(|e| e.fingerprint_path == path && (e.recognises)(body.as_bytes()));
-    assert_eq!(by.map(|engine| engine.name), expected);
+/// The one model of that server.
+fn only(reading: &Reading) -> &ModelReport {
+    let [only] = &reading.report.models[..] else { panic!("{:?}", reading.report.models) };
+    only
 }
 
 #[test]
-fn engines_are_known_by_their_answers() {
-    check_recognised("/api/version", r#"{"version":"0.33.0-rc2"}"#, Some("ollama"));
-    check_recognised("/api/version", r#"{"version":7}"#, None);
-    check_recognised("/api/version", r#"{"version":"unknown"}"#, None);
-    check_recognised("/api/version", "<html>0.33</html>", None);
-    check_recognised("/v1/models", r#"{"object":"list","data":[]}"#, Some("openai"));
-    check_recognised("/v1/models", r#"{"error":{"message":"no key"}}"#, None);
+fn llama_cpp_tells_slots_and_the_window_of_one() {
+    let reading = round("llama_cpp", &fixtures::llama_cpp());
+    let model = only(&reading);
+    assert_eq!((model.name.as_str(), model.resident, model.context_tokens), ("moss-7b.gguf", true, Some(4096)));
+    assert_eq!(model.abilities, Some(Abilities { vision: true, tools: true, embedding: true }), "only vision is told");
+    assert_eq!(reading.report.slots, Some(4));
+
+    let blind = round("llama_cpp", &fixtures::llama_cpp().without("/props"));
+    assert_eq!((only(&blind).context_tokens, only(&blind).abilities), (Some(8192), None));
+    assert_eq!(blind.report.slots, None);
 }
 
 #[test]
-fn what_others_imitate_is_tried_last() {
-    let order: Vec<_> = detection_order().collect();
-    assert_eq!(order.len(), ROSTER.len());
-    assert!(order.is_sorted_by_key(|engine| engine.generic));
+fn llama_cpp_may_sleep_or_route() {
+    let props = fixtures::LLAMA_CPP_PROPS.replace(r#""is_sleeping":false"#, r#""is_sleeping":true"#);
+    let asleep = round("llama_cpp", &fixtures::llama_cpp().and("/props", &props));
+    assert!(!only(&asleep).resident);
+
+    let router = round("llama_cpp", &fixtures::llama_cpp_router());
+    let residents: Vec<_> = router.report.models.iter().map(|model| (model.name.as_str(), model.resident)).collect();
+    assert_eq!(residents, [("fern-3b", true), ("moss-7b", false)]);
+    assert_eq!((router.report.slots, router.report.models[0].context_tokens), (None, None));
+}
+
+#[test]
+fn vllm_tells_windows_and_adapters() {
+    let reading = round("vllm", &fixtures::vllm());
+    let names: Vec<_> = reading.report.models.iter().map(|model| (model.name.as_str(), model.context_tokens)).collect();
+    assert_eq!(names, [("org/moss-7b", Some(32_768)), ("sql", None)]);
+    assert_eq!(reading.report.slots, None);
+}
+
+#[test]
+fn sglang_tells_its_slots_in_several_places() {
+    let slots = |server: &Server| round("sglang", server).report.slots;
+    let server = fixtures::sglang();
+    assert_eq!(slots(&server), Some(128), "two ranks of 64");
+    let older = server.without("/v1/loads?include=core");
+    assert_eq!(slots(&older), Some(96), "two ranks of 48");
+    let oldest = older.and("/server_info", r#"{"max_running_requests":32,"internal_states":[{}]}"#);
+    assert_eq!(slots(&oldest), Some(32));
+    let unset = older.and("/server_info", r#"{"max_running_requests":null,"version":"0.4.1"}"#);
+    assert_eq!(slots(&unset), None);
+    assert_eq!(slots(&older.and("/server_info", "{}")), None);
+}
+
+#[test]
+fn litellm_answers_from_any_deployment_of_a_name() {
+    let server = fixtures::litellm();
+    let windows = |server: &Server| {
+        let models = round("litellm", server).report.models;
+        models.into_iter().map(|model| model.context_tokens).collect::<Vec<_>>()
+    };
+    assert_eq!(windows(&server), [Some(32_768), None], "the smaller of two, and one unknown");
+    assert_eq!(windows(&server.without("/model/info")), [None, None]);
+    assert_eq!(windows(&server.and("/model/info", r#"{"data":[7]}"#)), [None, None]);
+}
+
+#[test]
+fn every_engine_keeps_the_entries_it_lists() {
+    for (engine, server) in fixtures::all() {
+        let reading = round(engine, &server);
+        assert!(!reading.listings.is_empty(), "{engine}");
+        for (report, listing) in reading.report.models.iter().zip(&reading.listings) {
+            assert_eq!(report.name, listing.name, "{engine}");
+            let entries = [&listing.openai, &listing.tags, &listing.ps];
+            assert!(entries.iter().any(|entry| entry.is_some()), "{engine}");
+        }
+    }
 }
 
 #[test]
@@ -155,10 +223,37 @@ fn every_engine_is_usable_as_data() {
     for engine in ROSTER {
         assert!(std::ptr::eq(find(engine.name).unwrap(), *engine));
         assert!(!engine.dialects.is_empty() && engine.default_slots > 0, "{}", engine.name);
-        let paths = [engine.probe_path, engine.fingerprint_path];
-        assert!(engine.poll_paths.iter().chain(&paths).all(|path| path.starts_with('/')), "{}", engine.name);
-        let short = vec![&b"{}"[..]; engine.poll_paths.len() + 1];
-        assert!((engine.read)(&short).is_err(), "{} reads any number of bodies", engine.name);
+        assert!(engine.polls.iter().any(|poll| poll.required), "{}", engine.name);
+        assert!(paths(engine).all(|path| path.starts_with('/')), "{}", engine.name);
+        let more = vec![Some(&b"{}"[..]); engine.polls.len() + 1];
+        assert!((engine.read)(&more).is_err(), "{} reads any number of bodies", engine.name);
+        let none = vec![None; engine.polls.len()];
+        assert!((engine.read)(&none).is_err(), "{} reads nothing at all", engine.name);
     }
     assert!(find("Ollama").is_none());
+}
+
+fn paths(engine: &Engine) -> impl Iterator<Item = &'static str> {
+    let polls = engine.polls.iter().map(|poll| poll.path);
+    polls.chain([engine.probe.path, engine.fingerprint_path]).chain(engine.probe.older_path)
+}
+
+#[test]
+fn hlt_15_no_question_wakes_or_costs() {
+    for engine in ROSTER {
+        assert!(!paths(engine).any(|path| path.starts_with("/slots")), "{}: wakes a sleeping llama.cpp", engine.name);
+    }
+    assert!(!paths(find("litellm").unwrap()).any(|path| path == "/health"), "pays for a request to every model");
+    let sglang = &find("sglang").unwrap().probe;
+    assert!(sglang.path != "/health" && sglang.patience >= Duration::from_secs(5), "makes a token, in seconds");
+}
+
+#[test]
+fn an_engine_that_is_added_is_known_everywhere() {
+    for engine in ROSTER {
+        let yaml = format!("upstreams: [{{name: a, url: 'http://a', engine: {}}}]", engine.name);
+        let plan = crate::config::parse(&yaml, std::path::Path::new("x.yaml")).unwrap();
+        assert_eq!(plan.upstreams[0].engine, Some(engine.name));
+        assert!(fixtures::all().iter().any(|(name, _)| *name == engine.name), "no answers of {} to test", engine.name);
+    }
 }

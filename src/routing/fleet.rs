@@ -16,7 +16,7 @@ use super::prefix::Prefixes;
 use super::report::{ModelReport, Report};
 use super::session::Sessions;
 use super::signal::Signals;
-use super::upstream::{Holding, Spec, Traits, Upstream};
+use super::upstream::{Foreign, Holding, Spec, Traits, Upstream};
 use super::{laws, select::Row};
 
 /// An upstream for the length of the process; never used again for another.
@@ -44,6 +44,14 @@ pub struct Rules {
     pub max_sessions: usize,
     /// Readings older than this are no longer believed (L10).
     pub stale_after: Duration,
+}
+
+/// What was so when an upstream was asked for a report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Asked {
+    pub at: Moment,
+    /// Our own requests that ran a model there.
+    pub running: u32,
 }
 
 /// How an attempt ended.
@@ -131,19 +139,34 @@ impl Fleet {
         }
     }
 
-    /// A good reading, asked for at `asked_at`: what began after that is not unsaid by it.
-    pub fn learn_report(&mut self, id: UpstreamId, report: &Report, asked_at: Moment, now: Moment) {
-        let Some(upstream) = self.upstreams.get_mut(id.0 as usize) else { return };
+    /// To be called when an upstream is asked for a report, for `learn_report`.
+    pub fn asked(&self, id: UpstreamId, now: Moment) -> Asked {
+        Asked { at: now, running: self.running_on(id) }
+    }
+
+    /// A good reading: what began after it was asked for is not unsaid by it.
+    pub fn learn_report(&mut self, id: UpstreamId, report: &Report, asked: Asked, now: Moment) {
+        let Some(upstream) = self.upstreams.get(id.0 as usize) else { return };
         let Some(engine) = upstream.spec.engine else { return };
-        upstream.read_at = Some(asked_at);
-        upstream.reported_slots = report.slots;
+        if upstream.read_at.is_some_and(|latest| asked.at < latest) {
+            return;
+        }
+        // The engine counted at some moment in between: what was ours at either end is not foreign.
+        let ours = self.running_on(id).max(asked.running);
+        let upstream = &mut self.upstreams[id.0 as usize];
+        upstream.read_at = Some(asked.at);
+        upstream.reported_slots = report.slots.or(upstream.reported_slots);
+        if let Some(load) = report.load {
+            let requests = load.requests().saturating_sub(ours);
+            upstream.foreign = Some(Foreign { requests, asked_at: asked.at });
+        }
         let before = self.listed(id);
         for held in &before {
             self.holdings[held.0 as usize].listed = false;
         }
         for model in &report.models {
             if let Some(held) = self.holding_named(id, &model.name) {
-                self.holdings[held.0 as usize].learn(model, engine.fixed_models, asked_at, now);
+                self.holdings[held.0 as usize].learn(model, engine.fixed_models, asked.at, now);
             }
         }
         self.forget_unlisted(id);
@@ -151,6 +174,11 @@ impl Fleet {
             self.rebuild_index();
         }
         laws::check(self);
+    }
+
+    fn running_on(&self, id: UpstreamId) -> u32 {
+        let held = self.upstreams.get(id.0 as usize).map(|upstream| upstream.holdings.values());
+        held.into_iter().flatten().map(|held| self.holding(*held).running).sum()
     }
 
     /// An upstream answered that it does not have a model after all. It gets no more requests for it
@@ -172,9 +200,10 @@ impl Fleet {
         let holding = &mut self.holdings[row.holding.0 as usize];
         let slots = upstream.slots(holding).count;
         let cold = !holding.resident || holding.reloads_for(ask.num_ctx);
+        let foreign = upstream.foreign_requests(now, self.rules.stale_after);
         let start = match () {
             _ if cold => Start::ColdModel,
-            _ if holding.running >= slots => Start::Queued,
+            _ if holding.running.saturating_add(foreign) >= slots => Start::Queued,
             _ => Start::FreeSlot,
         };
         let runs_model = ask.endpoint.runs_model();
@@ -208,7 +237,9 @@ impl Fleet {
         };
         booking.first_byte_at = Some(now);
         let booking = booking.clone();
-        self.upstreams[booking.upstream.0 as usize].record.succeed();
+        let upstream = &mut self.upstreams[booking.upstream.0 as usize];
+        upstream.record.succeed();
+        upstream.answered_at = Some(now);
         if !booking.runs_model {
             return;
         }
@@ -243,8 +274,8 @@ impl Fleet {
     }
 
     pub fn holdings_of(&self, id: UpstreamId) -> impl Iterator<Item = &Holding> {
-        let ids = self.upstreams.get(id.0 as usize).map_or(&[][..], |upstream| &upstream.holdings);
-        ids.iter().map(|id| self.holding(*id)).filter(|holding| holding.listed)
+        let ids = self.upstreams.get(id.0 as usize).map(|upstream| upstream.holdings.values());
+        ids.into_iter().flatten().map(|id| self.holding(*id)).filter(|holding| holding.listed)
     }
 
     pub fn live_leases(&self) -> usize {
@@ -291,7 +322,7 @@ impl Fleet {
     /// The holding of that name, made if there is room for it.
     fn holding_named(&mut self, id: UpstreamId, name: &str) -> Option<HoldingId> {
         let upstream = &mut self.upstreams[id.0 as usize];
-        if let Some(known) = upstream.holdings.iter().find(|held| self.holdings[held.0 as usize].name == name) {
+        if let Some(known) = upstream.holdings.get(name) {
             return Some(*known);
         }
         let made = Holding::new(id, name);
@@ -306,19 +337,19 @@ impl Fleet {
                 HoldingId(self.holdings.len() as u32 - 1)
             }
         };
-        upstream.holdings.push(place);
+        upstream.holdings.insert(name.to_string(), place);
         Some(place)
     }
 
     fn listed(&self, id: UpstreamId) -> Vec<HoldingId> {
-        let held = self.upstreams[id.0 as usize].holdings.iter();
+        let held = self.upstreams[id.0 as usize].holdings.values();
         held.filter(|held| self.holding(**held).listed).copied().collect()
     }
 
     /// Drops what the upstream no longer lists, once no request runs on it.
     fn forget_unlisted(&mut self, id: UpstreamId) {
         let (holdings, free) = (&self.holdings, &mut self.free);
-        self.upstreams[id.0 as usize].holdings.retain(|held| {
+        self.upstreams[id.0 as usize].holdings.retain(|_, held| {
             let holding = &holdings[held.0 as usize];
             let kept = holding.listed || holding.running > 0;
             if !kept {
@@ -333,8 +364,7 @@ impl Fleet {
         self.exact.clear();
         for upstream in &self.upstreams {
             let naming = upstream.spec.engine.map(|engine| engine.naming);
-            for id in upstream.holdings.iter().filter(|id| self.holdings[id.0 as usize].listed) {
-                let name = &self.holdings[id.0 as usize].name;
+            for (name, id) in upstream.holdings.iter().filter(|(_, id)| self.holdings[id.0 as usize].listed) {
                 let (map, key) = match naming {
                     Some(Naming::Ollama) => (&mut self.folded, name::fold(name)),
                     _ => (&mut self.exact, name.clone()),

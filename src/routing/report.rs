@@ -3,7 +3,7 @@
 //! Produced by `engines/`, learnt by `Fleet::learn_report`. Absent means "the engine does not tell",
 //! never zero.
 
-/// What a model can do, where the engine tells.
+/// What a model can do, where the engine tells. What it leaves open counts as there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Abilities {
     pub vision: bool,
@@ -27,10 +27,25 @@ pub struct ModelReport {
     pub abilities: Option<Abilities>,
 }
 
+/// Requests at an engine, ours and other people's. It counts them for the whole server: engines that
+/// count at all serve one model, be it under several names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Load {
+    pub running: u32,
+    pub waiting: u32,
+}
+
+impl Load {
+    pub fn requests(self) -> u32 {
+        self.running.saturating_add(self.waiting)
+    }
+}
+
 /// One poll of one upstream, complete.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Report {
     pub models: Vec<ModelReport>,
     /// Parallel requests a model, where the engine tells.
     pub slots: Option<u32>,
+    pub load: Option<Load>,
 }

@@ -47,7 +47,7 @@ pub struct Row {
     pub points: Points,
     /// The sum of the points.
     pub score: f64,
-    /// Requests for the model there, divided by its slots, before this one.
+    /// Requests for the model there, ours and foreign, divided by its slots, before this one.
     pub depth: f64,
     /// Tokens of the prompt that the upstream has likely cached.
     pub covered_tokens: u32,
@@ -289,6 +289,8 @@ impl Belief<'_> {
         let holding = self.holding;
         let upstream = &fleet.upstreams[holding.upstream.0 as usize];
         let slots = f64::from(upstream.slots(holding).count);
+        let foreign = upstream.foreign_requests(self.now, fleet.rules.stale_after);
+        let requests = f64::from(holding.running.saturating_add(foreign));
         let reloads = holding.reloads_for(ask.num_ctx);
         let prefix_share = f64::from(self.covered_tokens) / f64::from(ask.prompt_tokens.max(1));
         Candidate {
@@ -297,9 +299,9 @@ impl Belief<'_> {
             need_bytes: holding.need_bytes(),
             memory: self.memory(fleet, upstream),
             bandwidth_bytes_s: upstream.spec.bandwidth_bytes_s,
-            depth: f64::from(holding.running) / slots,
+            depth: requests / slots,
             other_depth: f64::from(upstream.in_flight.saturating_sub(holding.running)) / slots,
-            first_token: self.first_token(ask, slots, reloads),
+            first_token: self.first_token(ask, requests, slots, reloads),
             availability: upstream.record.trust(self.now),
             context_tokens: if reloads { ask.num_ctx } else { holding.context_tokens },
             pinned: self.pinned == Some(holding.upstream),
@@ -337,13 +339,13 @@ impl Belief<'_> {
     }
 
     /// Predicted from this node's speeds, else the fleet's for the model; `None` if nobody has any.
-    fn first_token(&self, ask: &Ask, slots: f64, reloads: bool) -> Option<FirstToken> {
+    fn first_token(&self, ask: &Ask, requests: f64, slots: f64, reloads: bool) -> Option<FirstToken> {
         let (speed, typical) = (&self.holding.speed, self.typical);
         let per_token_s = speed.prefill_s_per_token().or(typical.prefill_s_per_token);
         let service_s = speed.service_s().or(typical.service_s);
         let load_s = speed.load_s().or(typical.load_s);
         per_token_s.or(service_s).or(load_s)?;
-        let ahead = (f64::from(self.holding.running) - slots + 1.0).max(0.0);
+        let ahead = (requests - slots + 1.0).max(0.0);
         let uncached = ask.prompt_tokens.saturating_sub(self.covered_tokens);
         let load_left_s = match self.holding.loading_since {
             _ if self.holding.resident && !reloads => 0.0,

@@ -3,6 +3,9 @@
 //! What is configured (`Spec`) and what was learnt are kept apart: a reload replaces the first and
 //! leaves the second alone. Only `Fleet` changes either.
 
+use std::collections::BTreeMap;
+use std::time::Duration;
+
 use super::ask::Dialect;
 use super::chain::hash_text;
 use super::estimate::Speed;
@@ -56,8 +59,19 @@ pub struct Upstream {
     pub read_at: Option<Moment>,
     /// Live leases, for all models.
     pub in_flight: u32,
+    pub(super) foreign: Option<Foreign>,
+    /// When the latest first byte of an answer came.
+    pub answered_at: Option<Moment>,
     pub record: Record,
-    pub(super) holdings: Vec<HoldingId>,
+    /// By their names.
+    pub(super) holdings: BTreeMap<String, HoldingId>,
+}
+
+/// Requests that others have at an engine, by its latest reading.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Foreign {
+    pub requests: u32,
+    pub asked_at: Moment,
 }
 
 /// One model on one upstream.
@@ -113,9 +127,17 @@ impl Upstream {
             reported_slots: None,
             read_at: None,
             in_flight: 0,
+            foreign: None,
+            answered_at: None,
             record: Record::default(),
-            holdings: Vec::new(),
+            holdings: BTreeMap::new(),
         }
+    }
+
+    /// Requests that are not ours; none once the reading is older than `stale_after` (L10).
+    pub fn foreign_requests(&self, now: Moment, stale_after: Duration) -> u32 {
+        let fresh = self.foreign.filter(|foreign| now.since(foreign.asked_at) < stale_after);
+        fresh.map_or(0, |foreign| foreign.requests)
     }
 
     /// Slots of a model here, by the rule of the first source that knows.

@@ -136,7 +136,8 @@ fn join(fleet: &SharedFleet, name: &str, resident: bool) -> UpstreamId {
     fleet.with(|fleet, now| {
         let id = fleet.join(spec);
         fleet.learn_health(id, true);
-        fleet.learn_report(id, &Report { models: vec![model], slots: None }, now, now);
+        let report = Report { models: vec![model], ..Report::default() };
+        fleet.learn_report(id, &report, fleet.asked(id, now), now);
         id
     })
 }

@@ -5,7 +5,7 @@ use crate::engines;
 
 fn listings(engine: &str, bodies: &[Value]) -> Vec<Listing> {
     let bodies: Vec<String> = bodies.iter().map(Value::to_string).collect();
-    let bodies: Vec<&[u8]> = bodies.iter().map(|body| body.as_bytes()).collect();
+    let bodies: Vec<_> = bodies.iter().map(|body| Some(body.as_bytes())).collect();
     (engines::find(engine).unwrap().read)(&bodies).unwrap().listings
 }
 

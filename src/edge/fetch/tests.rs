@@ -101,6 +101,24 @@ async fn silence_and_refusal_are_errors_in_time() {
     assert!(matches!(got, Err(FetchError::Connect(_))), "{got:?}");
 }
 
+async fn check_reason(target: Target, expected: &str) {
+    let error = Fetcher::new().get(&target, "/", Duration::from_millis(300)).await.unwrap_err();
+    assert_eq!(error.to_string(), expected);
+}
+
+#[tokio::test]
+async fn reasons_are_in_words() {
+    let at = |address: String| Target::of(&format!("http://{address}").parse().unwrap());
+    check_reason(at(refusing().await.to_string()), "connection refused").await;
+    check_reason(at("nowhere.invalid".into()), "no such host").await;
+    check_reason(server("SSH-2.0-x\r\n\r\n", 1).await.target, "what it answers is not HTTP").await;
+    let closing = "it closed the connection without a complete answer";
+    check_reason(server("", 1).await.target, closing).await;
+    check_reason(server("HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{}", 1).await.target, closing).await;
+    let mute = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    check_reason(at(mute.local_addr().unwrap().to_string()), "no answer within 300ms").await;
+}
+
 #[tokio::test]
 async fn a_name_with_a_refusing_address_is_reached_at_the_other() {
     // `localhost` is ::1 and 127.0.0.1 on most machines; only the second listens.

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::routing::chain::mix;
 use crate::routing::chain::{Chain, Link};
-use crate::routing::fleet::{Fleet, Outcome, Rules};
+use crate::routing::fleet::{Asked, Fleet, Outcome, Rules};
 use crate::routing::group::{Group, Groups};
 use crate::routing::laws;
 use crate::routing::name::Naming;
@@ -15,6 +15,8 @@ use crate::routing::policy::Policy;
 use crate::routing::report::{Abilities, ModelReport, Report};
 use crate::routing::signal::Signals;
 use crate::routing::upstream::{Spec, Traits};
+
+mod load;
 
 const OLLAMA: Traits = Traits {
     dialects: &[Dialect::Ollama, Dialect::OpenAi],
@@ -67,7 +69,8 @@ fn resident(name: &str) -> ModelReport {
 fn join(fleet: &mut Fleet, spec: Spec, models: &[ModelReport]) -> UpstreamId {
     let id = fleet.join(spec);
     fleet.learn_health(id, true);
-    fleet.learn_report(id, &Report { models: models.to_vec(), slots: None }, NOW, NOW);
+    let report = Report { models: models.to_vec(), ..Report::default() };
+    fleet.learn_report(id, &report, fleet.asked(id, NOW), NOW);
     id
 }
 
@@ -325,6 +328,7 @@ fn a_load_in_progress_draws_the_others() {
 struct Node {
     slots: u32,
     running: u32,
+    foreign: u32,
     failures: u32,
     healthy: bool,
     drain: bool,
@@ -337,13 +341,13 @@ struct Node {
 
 prop_compose! {
     fn node()(
-        slots in 1u32..6, running in 0u32..12, failures in 0u32..4,
+        slots in 1u32..6, running in 0u32..12, foreign in 0u32..4, failures in 0u32..4,
         flags in any::<[bool; 4]>(),
         memory_gb in proptest::option::of(8u64..200), bandwidth in proptest::option::of(5e10..1e12f64),
         context in proptest::option::of(1u32..100_000),
     ) -> Node {
         let [healthy, drain, holds, resident] = flags;
-        Node { slots, running, failures, healthy, drain: drain && healthy, holds, resident, memory_gb, bandwidth, context }
+        Node { slots, running, foreign, failures, healthy, drain: drain && healthy, holds, resident, memory_gb, bandwidth, context }
     }
 }
 
@@ -375,6 +379,7 @@ fn build(nodes: &[(usize, Node)]) -> Fleet {
         for _ in 0..node.failures {
             fleet.upstreams[id.0 as usize].record.fail(NOW);
         }
+        load::tell(&mut fleet, id, node.running.saturating_add(node.foreign), NOW);
         fleet.upstreams[id.0 as usize].spec.drain = node.drain;
         fleet.learn_health(id, node.healthy);
     }
@@ -404,7 +409,7 @@ proptest! {
 
     #[test]
     fn l7_more_load_or_failures_or_less_warmth_never_helps(
-        nodes in proptest::collection::vec(node(), 2..6), seed in any::<u64>(), which in 0usize..6, how in 0usize..3,
+        nodes in proptest::collection::vec(node(), 2..6), seed in any::<u64>(), which in 0usize..6, how in 0usize..4,
     ) {
         let mut nodes: Vec<(usize, Node)> = nodes.into_iter().enumerate().collect();
         let which = which % nodes.len();
@@ -419,6 +424,7 @@ proptest! {
         match how {
             0 => nodes[which].1.running += 3,
             1 => nodes[which].1.failures += 1,
+            2 => nodes[which].1.foreign += 3,
             _ => nodes[which].1.resident = false,
         }
         prop_assert!(before || !chosen(&nodes), "L7: n{} gained by change {}", which, how);
@@ -441,7 +447,8 @@ proptest! {
                 3 => any(&live).into_iter().for_each(|lease| fleet.end(lease, Outcome::Failed, now)),
                 _ => {
                     let models = if chance % 4 == 0 { vec![] } else { vec![resident(MODEL)] };
-                    fleet.learn_report(UpstreamId(0), &Report { models, slots: None }, now, now);
+                    let report = Report { models, ..Report::default() };
+                    fleet.learn_report(UpstreamId(0), &report, fleet.asked(UpstreamId(0), now), now);
                 }
             }
             prop_assert_eq!(laws::broken(&fleet), Ok(()));
