@@ -10,7 +10,8 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 
-import processes
+import fleet
+from fleet import Upstream
 from processes import Failed
 from talk import OPENING, Talk, Turn
 
@@ -48,8 +49,9 @@ def main() -> int:
 
 def check(stack: ExitStack, options: argparse.Namespace) -> list[str]:
     home, direct = options.home, options.direct
-    nodes = {name: processes.engine(stack, home, name) for name in ("left", "right")}
-    url = nodes["left"] if direct else processes.warmgate(stack, options.warmgate, home, nodes)
+    nodes = {name: fleet.engine(stack, home, name) for name in ("left", "right")}
+    upstreams = [Upstream(name, url, "openai") for name, url in nodes.items()]
+    url = nodes["left"] if direct else fleet.warmgate(stack, options.warmgate, home, upstreams)
     talk = Talk(url)
 
     print(f"{'turn':<10}{'node':<8}{'affinity':<10}{'prompt':>7}{'cached':>7}{'first token':>13}")

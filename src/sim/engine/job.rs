@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::Turn;
 use super::cache::Place;
 use super::history::History;
+use super::params::KeepAlive;
 use crate::routing::moment::Moment;
 
 /// A job's name, unique within its engine and never used again.
@@ -25,6 +26,8 @@ pub struct Job {
     pub output_tokens: u32,
     /// Context window asked for; one that differs from the loaded model's forces a reload.
     pub context_tokens: Option<u32>,
+    /// How long its model is to stay afterwards; the last job that says so is heard.
+    pub keep_alive: Option<KeepAlive>,
     /// Factor on this job's prefill and decode; 1 is the model's own speed.
     pub slowness: f64,
     /// Whether each token is told; a simulation that asks for ends only saves the events.

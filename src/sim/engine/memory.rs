@@ -25,7 +25,6 @@ pub struct Resident {
 pub(super) struct Memory {
     pub models: Vec<Model>,
     bytes: u64,
-    keep_alive: Option<Duration>,
     to_load: VecDeque<usize>,
     loading: Option<usize>,
     pub loads: u64,
@@ -34,9 +33,8 @@ pub(super) struct Memory {
 impl Memory {
     pub fn new(params: EngineParams) -> Memory {
         let mut memory = Memory {
-            models: params.models.into_iter().map(Model::new).collect(),
+            models: params.models.into_iter().map(|model| Model::new(model, params.keep_alive)).collect(),
             bytes: params.memory_bytes,
-            keep_alive: params.keep_alive,
             to_load: VecDeque::new(),
             loading: None,
             loads: 0,
@@ -60,14 +58,11 @@ impl Memory {
     }
 
     pub fn resident(&self, now: Moment) -> Vec<Resident> {
-        let tell = |model: &Model| {
-            let used = if model.is_idle() { model.used } else { now };
-            Resident {
-                name: model.params.name.clone(),
-                memory_bytes: model.params.memory_bytes,
-                context_tokens: model.context_tokens,
-                expires: self.keep_alive.map(|keep_alive| used + keep_alive),
-            }
+        let tell = |model: &Model| Resident {
+            name: model.params.name.clone(),
+            memory_bytes: model.params.memory_bytes,
+            context_tokens: model.context_tokens,
+            expires: model.expires(now),
         };
         let resident = self.models.iter().filter(|model| model.is_resident());
         resident.map(tell).collect()
@@ -97,16 +92,14 @@ impl Memory {
         self.models[index].used = now;
     }
 
-    /// Models that became idle since the last call, and how long they may stay so.
+    /// Idle models that leave sooner than the agenda says, and how long they may stay.
     pub fn newly_idle(&mut self, now: Moment) -> Vec<(usize, Duration)> {
-        let Some(keep_alive) = self.keep_alive else {
-            return Vec::new();
-        };
         let mut idle = Vec::new();
         for (index, model) in self.models.iter_mut().enumerate() {
-            if model.is_idle() && !model.idle_promised {
-                model.idle_promised = true;
-                idle.push((index, (model.used + keep_alive).since(now)));
+            let expires = model.expires(now).filter(|_| model.is_idle());
+            if let Some(expires) = expires.filter(|at| model.idle_promised.is_none_or(|promised| *at < promised)) {
+                model.idle_promised = Some(expires);
+                idle.push((index, expires.since(now)));
             }
         }
         idle
@@ -115,9 +108,9 @@ impl Memory {
     /// Unloads a model that has been idle for long enough. One used since is promised again.
     pub fn unload_if_idle(&mut self, index: usize, now: Moment) {
         let model = &mut self.models[index];
-        model.idle_promised = false;
-        let kept = (self.keep_alive).is_none_or(|keep_alive| model.used + keep_alive > now);
-        if model.is_idle() && !kept {
+        model.idle_promised = model.idle_promised.filter(|promised| *promised > now);
+        let expired = model.expires(now).is_some_and(|at| at <= now);
+        if model.is_idle() && expired {
             model.leave();
         }
     }

@@ -38,12 +38,15 @@ pub(super) struct Model {
     /// Starts nothing new, because a load waits for its memory.
     pub draining: bool,
     pub unload_when_idle: bool,
-    /// An `Idle` entry for it is on the agenda.
-    pub idle_promised: bool,
+    /// How long it stays when idle, as jobs may wish; `None`: until it is displaced.
+    pub keep_alive: Option<Duration>,
+    /// The soonest `Idle` entry for it on the agenda.
+    pub idle_promised: Option<Moment>,
+    keep_alive_default: Option<Duration>,
 }
 
 impl Model {
-    pub fn new(mut params: ModelParams) -> Model {
+    pub fn new(mut params: ModelParams, keep_alive: Option<Duration>) -> Model {
         params.slots = params.slots.max(1);
         params.context_tokens_max = params.context_tokens_max.max(params.context_tokens);
         Model {
@@ -55,7 +58,9 @@ impl Model {
             used: Moment::default(),
             draining: false,
             unload_when_idle: false,
-            idle_promised: false,
+            keep_alive,
+            idle_promised: None,
+            keep_alive_default: keep_alive,
             params,
         }
     }
@@ -90,6 +95,9 @@ impl Model {
     /// Takes a cache place for a job that got a slot.
     pub fn occupy(&mut self, live: &mut Live) {
         self.running += 1;
+        if let Some(keep_alive) = live.job.keep_alive {
+            self.keep_alive = keep_alive.length();
+        }
         live.token_s = live.job.slowness / self.params.decode_tokens_per_s;
         if !live.job.history.is_empty() {
             live.place = Some(self.cache.place(&live.job));
@@ -126,6 +134,12 @@ impl Model {
         self.used = now;
     }
 
+    /// When it is to leave if nothing more is asked of it; `None`: never.
+    pub fn expires(&self, now: Moment) -> Option<Moment> {
+        let idle_since = if self.is_idle() { self.used } else { now };
+        self.keep_alive.map(|keep_alive| idle_since + keep_alive)
+    }
+
     /// Whether it should leave memory now, because of a load that waits, a job that needs another
     /// context, or a wish.
     pub fn should_leave(&self) -> bool {
@@ -144,6 +158,7 @@ impl Model {
         self.cache = Cache::new(self.params.cache, self.params.slots);
         self.draining = false;
         self.unload_when_idle = false;
+        self.keep_alive = self.keep_alive_default;
     }
 
     fn has_slot_for(&self, context_tokens: u32) -> bool {

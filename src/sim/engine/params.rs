@@ -15,8 +15,25 @@ pub struct EngineParams {
     pub memory_bytes: u64,
     /// Jobs that may wait for a model or a slot, over all models; one more is refused as busy.
     pub max_waiting: usize,
-    /// How long an idle model stays in memory; `None`: until it is displaced.
+    /// How long an idle model stays in memory; `None`: until it is displaced. A job may say otherwise.
     pub keep_alive: Option<Duration>,
+}
+
+/// How long a model is to stay in memory after a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeepAlive {
+    For(Duration),
+    /// Until it is displaced.
+    Forever,
+}
+
+impl KeepAlive {
+    pub(super) fn length(self) -> Option<Duration> {
+        match self {
+            KeepAlive::For(length) => Some(length),
+            KeepAlive::Forever => None,
+        }
+    }
 }
 
 /// One model on one node.

@@ -48,6 +48,7 @@ fn job(model: &str, text_name: u64, prompt_tokens: u32, output_tokens: u32) -> J
         prompt_tokens,
         output_tokens,
         context_tokens: None,
+        keep_alive: None,
         slowness: 1.0,
         tell_tokens: false,
     }
@@ -194,6 +195,49 @@ fn an_idle_model_leaves_after_its_time_and_a_used_one_stays() {
     assert!(engine.resident().is_empty());
 }
 
+/// When the model leaves after jobs with these wishes, one a second from zero.
+#[track_caller]
+fn check_leaving(wishes: &[Option<KeepAlive>], expected: Option<Moment>) {
+    let mut params = model("m", 1, GB);
+    params.resident_at_start = true;
+    let keep_alive = Some(Duration::from_secs(10));
+    let mut engine = Engine::new(EngineParams { models: vec![params], memory_bytes: GB, max_waiting: 0, keep_alive });
+    for (second, keep_alive) in (0..).zip(wishes.iter().copied()) {
+        engine.submit(at(second * 1000), Job { keep_alive, ..job("m", 1, 0, 0) }).unwrap();
+    }
+    assert_eq!(engine.resident().first().and_then(|model| model.expires), expected);
+    if let Some(expected) = expected {
+        engine.advance(Moment(expected.0 - 1));
+        assert_eq!(engine.resident().len(), 1, "too early");
+        engine.advance(expected);
+    }
+    assert_eq!(engine.resident().is_empty(), expected.is_some());
+}
+
+#[test]
+fn the_last_wish_to_stay_or_leave_is_heard() {
+    let seconds = |seconds| Some(KeepAlive::For(Duration::from_secs(seconds)));
+    check_leaving(&[None], Some(at(10_000)));
+    check_leaving(&[seconds(60), None], Some(at(61_000)));
+    check_leaving(&[seconds(60), seconds(2)], Some(at(3000)));
+    check_leaving(&[seconds(60), Some(KeepAlive::Forever)], None);
+}
+
+#[test]
+fn a_model_that_left_forgets_what_was_wished() {
+    let mut params = model("m", 1, GB);
+    params.load = Duration::from_secs(1);
+    let keep_alive = Some(Duration::from_secs(10));
+    let mut engine = Engine::new(EngineParams { models: vec![params], memory_bytes: GB, max_waiting: 9, keep_alive });
+    let at_once = Some(KeepAlive::For(Duration::ZERO));
+    engine.submit(at(0), Job { keep_alive: at_once, ..job("m", 1, 0, 0) }).unwrap();
+    engine.advance(at(1000));
+    assert!(engine.resident().is_empty());
+    engine.submit(at(2000), job("m", 1, 0, 0)).unwrap();
+    engine.advance(at(3000));
+    assert_eq!(engine.resident()[0].expires, Some(at(13_000)));
+}
+
 #[test]
 fn unload_waits_for_the_running_job() {
     let mut engine = one_model(1, 0);
@@ -268,13 +312,15 @@ const NAMES: [&str; 3] = ["a", "b", "c"];
 
 fn any_job() -> impl Strategy<Value = Job> {
     let numbers = (0..3usize, 0..4u64, 0..3000u32, 0..40u32);
-    (numbers, any::<bool>(), prop::option::weighted(0.1, Just(4096))).prop_map(
-        |((name, text, prompt, output), tell, context)| Job {
-            tell_tokens: tell,
-            context_tokens: context,
-            ..job(NAMES[name], text, prompt, output)
-        },
-    )
+    let seconds = (0..9u64).prop_map(Duration::from_secs);
+    let keep_alive = prop_oneof![seconds.prop_map(KeepAlive::For), Just(KeepAlive::Forever)];
+    let wishes = (prop::option::weighted(0.1, Just(4096)), prop::option::weighted(0.2, keep_alive));
+    (numbers, any::<bool>(), wishes).prop_map(|((name, text, prompt, output), tell, (context, keep_alive))| Job {
+        tell_tokens: tell,
+        context_tokens: context,
+        keep_alive,
+        ..job(NAMES[name], text, prompt, output)
+    })
 }
 
 fn any_step() -> impl Strategy<Value = Step> {

@@ -57,13 +57,13 @@ impl Answer {
                 What::FirstToken(usage) => {
                     self.entry.used(&usage);
                     self.entry.first_token();
-                    self.begin(session).await?;
+                    self.begin(session, &usage).await?;
                     self.send_token(session, 0).await?;
                 }
                 What::Token { number } => self.send_token(session, number as usize - 1).await?,
                 What::Done(usage) => {
                     if usage.output_tokens == 0 {
-                        self.begin(session).await?;
+                        self.begin(session, &usage).await?;
                     }
                     self.end_stream(session, usage).await?;
                     return Ok(usage);
@@ -83,7 +83,7 @@ impl Answer {
         if self.die_after.is_some() {
             return Err(Break::Died);
         }
-        let value = if self.voice.endpoint.is_conversation() {
+        let value = if self.voice.service.endpoint.is_conversation() {
             self.voice.whole(&self.pieces.concat(), &self.ending(usage))
         } else {
             let embed = |input: &Vec<Token>| text::embedding(input, self.embedding_length);
@@ -101,14 +101,19 @@ impl Answer {
         }
     }
 
-    async fn begin(&mut self, session: &mut ServerSession) -> Result<(), Break> {
+    async fn begin(&mut self, session: &mut ServerSession, usage: &Usage) -> Result<(), Break> {
         reply_head(session, 200, self.voice.content_type(true), None).await?;
+        for frame in self.voice.opening(usage) {
+            send(session, frame, false).await?;
+        }
         self.die_if_due(0)
     }
 
     async fn send_token(&mut self, session: &mut ServerSession, index: usize) -> Result<(), Break> {
         let piece = self.pieces.get(index).map_or("", String::as_str);
-        send(session, self.voice.piece(piece), false).await?;
+        if let Some(frame) = self.voice.piece(piece) {
+            send(session, frame, false).await?;
+        }
         self.die_if_due(index + 1)
     }
 

@@ -17,17 +17,18 @@ use pingora_core::server::ShutdownWatch;
 use serde_json::{Value, json};
 
 use super::behaviour::Order;
-use super::call::SPOKEN;
 use super::desk::Desk;
 use super::node::Shared;
+use super::service::Service;
 use super::{catalogue, voice};
-use crate::routing::ask::Endpoint;
 
 /// Larger bodies are refused. Longer than any context window in text, short of a video.
 const BODY_BYTES_MAX: usize = 64 << 20;
 
 /// Idle connections are kept for so long.
 const KEEPALIVE_S: u64 = 60;
+
+const SHOW: &str = "/api/show";
 
 const JSON: &str = "application/json; charset=utf-8";
 const TEXT: &str = "text/plain; charset=utf-8";
@@ -89,12 +90,11 @@ impl Face {
             Method::HEAD => Method::GET,
             ref other => other.clone(),
         };
-        let endpoint = Endpoint::of_path(&path).filter(|endpoint| SPOKEN.contains(endpoint));
-        match (endpoint, method) {
-            (Some(Endpoint::OllamaShow), Method::POST) => self.show(session, &body).await,
-            (Some(endpoint), Method::POST) => self.infer(session, endpoint, &body).await,
-            (Some(_), _) => reply_error(session, 405, "method not allowed").await,
+        match (Service::of_path(&path), method) {
+            (Some(service), Method::POST) => self.infer(session, service, &body).await,
+            (None, Method::POST) if path == SHOW => self.show(session, &body).await,
             (None, Method::POST) if path == "/sim/behave" => self.behave(session, &body).await,
+            (service, _) if service.is_some() || path == SHOW => reply_error(session, 405, "method not allowed").await,
             (None, Method::GET) => self.list(session, &path).await,
             _ => reply_text(session, 404, "404 page not found").await,
         }

@@ -4,27 +4,21 @@
 //! prompt is rendered in the order of the conversation, tools first; an assistant's message renders
 //! to the tokens that were generated. Any bytes give a `Call` or a sentence, never a panic.
 
+use std::time::Duration;
+
 use serde_json::Value;
 
+use super::form::Form;
+use super::keep_alive;
+use super::service::Service;
 use super::text::{Token, cut};
-use crate::routing::ask::Endpoint;
-
-/// The endpoints that are simulated.
-pub const SPOKEN: [Endpoint; 8] = [
-    Endpoint::OllamaChat,
-    Endpoint::OllamaGenerate,
-    Endpoint::OllamaEmbed,
-    Endpoint::OllamaEmbeddings,
-    Endpoint::OllamaShow,
-    Endpoint::OpenAiChat,
-    Endpoint::OpenAiCompletions,
-    Endpoint::OpenAiEmbeddings,
-];
+use crate::routing::ask::{Dialect, Endpoint};
+use crate::sim::engine::KeepAlive;
 
 /// A request for the model, understood.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Call {
-    pub endpoint: Endpoint,
+    pub service: Service,
     pub model: String,
     pub stream: bool,
     pub prompt: Vec<Token>,
@@ -34,19 +28,27 @@ pub struct Call {
     pub context_tokens: Option<u32>,
     /// `stream_options.include_usage`.
     pub include_usage: bool,
-    /// `keep_alive` of zero.
-    pub unload_after: bool,
+    /// `encoding_format: base64`.
+    pub base64: bool,
+    pub keep_alive: Option<KeepAlive>,
+    /// What the answer has to be.
+    pub form: Form,
 }
 
 impl Call {
     /// An empty prompt: the client wants the model loaded or unloaded, and no answer.
     pub fn wants_model_only(&self) -> bool {
-        self.endpoint.is_conversation() && self.prompt.is_empty()
+        self.service.endpoint.is_conversation() && self.prompt.is_empty()
+    }
+
+    /// The client wants the model out of memory, and nothing else.
+    pub fn wants_unloading_only(&self) -> bool {
+        self.wants_model_only() && self.keep_alive == Some(KeepAlive::For(Duration::ZERO))
     }
 }
 
 /// Understands a body, or says in Ollama's words what is wrong with it.
-pub fn read(endpoint: Endpoint, body: &[u8]) -> Result<Call, String> {
+pub fn read(service: Service, body: &[u8]) -> Result<Call, String> {
     if body.is_empty() {
         return Err("missing request body".into());
     }
@@ -55,10 +57,14 @@ pub fn read(endpoint: Endpoint, body: &[u8]) -> Result<Call, String> {
     if model.is_empty() {
         return Err("model is required".into());
     }
+    if service.dialect == Dialect::Anthropic && positive(&body["max_tokens"]).is_none() {
+        return Err("max_tokens is required and must be positive".into());
+    }
+    let endpoint = service.endpoint;
     let options = &body["options"];
     let stream = body["stream"].as_bool();
     Ok(Call {
-        endpoint,
+        service,
         model: model.to_owned(),
         stream: stream.unwrap_or(endpoint.streams_by_default()) && endpoint.is_conversation(),
         prompt: prompt(endpoint, &body)?,
@@ -68,7 +74,9 @@ pub fn read(endpoint: Endpoint, body: &[u8]) -> Result<Call, String> {
             .or(positive(&body["max_tokens"])),
         context_tokens: positive(&options["num_ctx"]),
         include_usage: body["stream_options"]["include_usage"] == true,
-        unload_after: is_zero(&body["keep_alive"]),
+        base64: body["encoding_format"] == "base64",
+        keep_alive: keep_alive::read(&body["keep_alive"])?,
+        form: Form::wanted(service, &body),
     })
 }
 
@@ -81,7 +89,7 @@ fn prompt(endpoint: Endpoint, body: &Value) -> Result<Vec<Token>, String> {
                 Value::Null if endpoint == Endpoint::OllamaChat => &[],
                 _ => return Err("messages must be a list".into()),
             };
-            render_chat(&body["tools"], messages, &mut tokens);
+            render_chat(body, messages, &mut tokens);
             if messages.is_empty() {
                 tokens.clear();
             }
@@ -100,9 +108,15 @@ fn prompt(endpoint: Endpoint, body: &Value) -> Result<Vec<Token>, String> {
     Ok(tokens)
 }
 
-fn render_chat(tools: &Value, messages: &[Value], tokens: &mut Vec<Token>) {
+fn render_chat(body: &Value, messages: &[Value], tokens: &mut Vec<Token>) {
+    let tools = &body["tools"];
     if tools.as_array().is_some_and(|tools| !tools.is_empty()) {
         render("tools", &tools.to_string(), tokens);
+    }
+    if let system @ (Value::String(_) | Value::Array(_)) = &body["system"] {
+        open("system", tokens);
+        render_content(system, tokens);
+        close(tokens);
     }
     for message in messages {
         open(message["role"].as_str().unwrap_or("user"), tokens);
@@ -202,15 +216,6 @@ fn positive(value: &Value) -> Option<u32> {
     Some(u32::try_from(number).unwrap_or(u32::MAX))
 }
 
-/// A `keep_alive` that ends with the request: `0`, `"0"`, `"0s"`.
-fn is_zero(keep_alive: &Value) -> bool {
-    match keep_alive {
-        Value::Number(number) => number.as_f64() == Some(0.0),
-        Value::String(text) => matches!(text.as_str(), "0" | "0s" | "0m"),
-        _ => false,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -220,12 +225,12 @@ mod tests {
 
     #[track_caller]
     fn call(endpoint: Endpoint, body: Value) -> Call {
-        read(endpoint, body.to_string().as_bytes()).unwrap()
+        read(endpoint.into(), body.to_string().as_bytes()).unwrap()
     }
 
     #[track_caller]
     fn check_error(endpoint: Endpoint, body: &str, expected: &str) {
-        let error = read(endpoint, body.as_bytes()).unwrap_err();
+        let error = read(endpoint.into(), body.as_bytes()).unwrap_err();
         assert!(error.starts_with(expected), "{error}");
     }
 
@@ -254,7 +259,7 @@ mod tests {
         let ollama = call(Endpoint::OllamaGenerate, json!({"model": "m", "options": options, "keep_alive": 0}));
         assert_eq!(ollama.output_tokens_max, Some(5));
         assert_eq!(ollama.context_tokens, Some(4096));
-        assert!(ollama.unload_after && ollama.prompt.is_empty());
+        assert!(ollama.wants_unloading_only());
         let unlimited = json!({"model": "m", "options": {"num_predict": -1}});
         assert_eq!(call(Endpoint::OllamaChat, unlimited).output_tokens_max, None);
     }
@@ -283,8 +288,8 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_are_survived(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            for endpoint in SPOKEN {
-                let _ = read(endpoint, &bytes);
+            for endpoint in super::super::service::SPOKEN {
+                let _ = read(endpoint.into(), &bytes);
             }
         }
     }

@@ -14,18 +14,18 @@ use super::call::{self, Call};
 use super::journal::{Entry, Outcome};
 use super::ollama;
 use super::params::NodeModel;
+use super::service::Service;
 use super::text::{self, Token};
 use super::voice::{Ending, Voice};
-use crate::routing::ask::Endpoint;
 use crate::sim::engine::{Job, Refused};
 
 /// Ollama's words, both blanks included.
 const BUSY: &str = "server busy, please try again.  maximum pending requests exceeded";
 
 impl Face {
-    pub async fn infer(&self, session: &mut ServerSession, endpoint: Endpoint, body: &[u8]) -> Result<After, Gone> {
+    pub async fn infer(&self, session: &mut ServerSession, service: Service, body: &[u8]) -> Result<After, Gone> {
         let id = session.get_header("x-request-id").and_then(|id| id.to_str().ok());
-        let entry = self.shared.journal.open(endpoint.path(), id);
+        let entry = self.shared.journal.open(service.path, id);
         let behaviour = self.shared.mood.for_request();
         match behaviour {
             Behaviour::Hang => {
@@ -41,26 +41,26 @@ impl Face {
                 entry.end(Outcome::Misbehaved);
                 reply_error(session, status.clamp(400, 599), "told to answer with this status").await
             }
-            _ => self.work(session, endpoint, body, behaviour, entry).await,
+            _ => self.work(session, service, body, behaviour, entry).await,
         }
     }
 
     async fn work(
         &self,
         session: &mut ServerSession,
-        endpoint: Endpoint,
+        service: Service,
         body: &[u8],
         behaviour: Behaviour,
         mut entry: Entry,
     ) -> Result<After, Gone> {
-        let (call, model) = match self.understand(endpoint, body) {
+        let (call, model) = match self.understand(service, body) {
             Ok(understood) => understood,
             Err((status, message)) => {
                 entry.end(Outcome::Refused);
                 return reply_error(session, status, &message).await;
             }
         };
-        if call.unload_after && call.wants_model_only() {
+        if call.wants_unloading_only() {
             entry.asked(&model.engine.name, self.desk.census());
             return self.unload(session, &call, model, entry).await;
         }
@@ -75,10 +75,6 @@ impl Face {
                 return reply_error(session, status, &message).await;
             }
         };
-        if call.unload_after {
-            // The job holds the model until its end.
-            self.desk.unload(&model.engine.name);
-        }
         let answer = Answer {
             voice: self.voice(&call),
             ticket,
@@ -98,12 +94,12 @@ impl Face {
     }
 
     /// The call and its model, or the status and sentence to refuse it with.
-    fn understand(&self, endpoint: Endpoint, body: &[u8]) -> Result<(Call, &NodeModel), (u16, String)> {
-        let call = call::read(endpoint, body).map_err(|message| (400, message))?;
+    fn understand(&self, service: Service, body: &[u8]) -> Result<(Call, &NodeModel), (u16, String)> {
+        let call = call::read(service, body).map_err(|message| (400, message))?;
         let Some(model) = self.shared.params.find(&call.model) else {
             return Err((404, not_found(&call.model)));
         };
-        let lacks = match (endpoint.is_conversation(), model.card.abilities.embedding) {
+        let lacks = match (service.endpoint.is_conversation(), model.card.abilities.embedding) {
             (true, true) => "generate",
             (false, false) => "embeddings",
             _ => return Ok((call, model)),
@@ -118,12 +114,7 @@ impl Face {
         let mut prompt = call.prompt.clone();
         // As Ollama truncates: the oldest tokens go, and with them the cached beginning.
         prompt.drain(..prompt.len().saturating_sub(context_tokens as usize));
-        let output_tokens = match call.output_tokens_max {
-            _ if prompt.is_empty() => 0,
-            Some(most) => most.min(self.shared.params.answer_tokens),
-            None => self.shared.params.answer_tokens,
-        };
-        let pieces = text::answer(&prompt, output_tokens);
+        let pieces = self.answer(call, &prompt);
         let mut tokens = prompt.clone();
         pieces.iter().for_each(|piece| text::cut(piece, &mut tokens));
         let embedded: usize = call.inputs.iter().map(Vec::len).sum();
@@ -131,8 +122,9 @@ impl Face {
             model: model.engine.name.clone(),
             history: text::history(&tokens),
             prompt_tokens: u32::try_from(prompt.len() + embedded).unwrap_or(u32::MAX),
-            output_tokens,
+            output_tokens: u32::try_from(pieces.len()).unwrap_or(u32::MAX),
             context_tokens: call.context_tokens,
+            keep_alive: call.keep_alive,
             slowness: match behaviour {
                 Behaviour::Crawl { times } => times,
                 _ => 1.0,
@@ -140,6 +132,17 @@ impl Face {
             tell_tokens: call.stream,
         };
         Plan { prompt, pieces, job }
+    }
+
+    /// The answer, a token each. Only prose and JSON can be cut short.
+    fn answer(&self, call: &Call, prompt: &[Token]) -> Vec<String> {
+        let most = call.output_tokens_max.unwrap_or(u32::MAX);
+        match call.form.text() {
+            _ if prompt.is_empty() => Vec::new(),
+            None => text::answer(prompt, most.min(self.shared.params.answer_tokens)),
+            Some(text) if call.form.call().is_some() => text::split(&text),
+            Some(text) => text::split(&text).into_iter().take(most as usize).collect(),
+        }
     }
 
     /// An empty prompt that is not to be kept: nothing is loaded for it.
@@ -159,9 +162,11 @@ impl Face {
 
     fn voice(&self, call: &Call) -> Voice {
         Voice {
-            endpoint: call.endpoint,
+            service: call.service,
             model: call.model.clone(),
             include_usage: call.include_usage,
+            form: call.form.clone(),
+            base64: call.base64,
             time: SystemTime::now(),
             number: self.shared.next_answer(),
         }

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use serde_json::{Value, json};
 
+use super::form::ToolCall;
 use super::voice::{Ending, Voice};
 use crate::date::rfc3339;
 use crate::routing::ask::Endpoint;
@@ -18,8 +19,26 @@ pub fn piece(voice: &Voice, text: &str) -> Value {
     frame
 }
 
-/// The last line of a stream, when `text` is empty, or the whole answer.
+/// The tool call, if the answer is one, on a line of its own; then the last line.
+pub fn closing(voice: &Voice, ending: &Ending) -> Vec<Bytes> {
+    let call = voice.form.call().map(|call| {
+        let mut frame = piece(voice, "");
+        frame["message"]["tool_calls"] = tool_calls(voice, call);
+        line(&frame)
+    });
+    call.into_iter().chain([line(&last(voice, "", ending))]).collect()
+}
+
+/// The whole answer.
 pub fn answer(voice: &Voice, text: &str, ending: &Ending) -> Value {
+    let mut frame = last(voice, text, ending);
+    if let Some(call) = voice.form.call() {
+        frame["message"]["tool_calls"] = tool_calls(voice, call);
+    }
+    frame
+}
+
+fn last(voice: &Voice, text: &str, ending: &Ending) -> Value {
     let mut frame = frame(voice, text);
     frame["done"] = json!(true);
     frame["done_reason"] = json!(ending.reason);
@@ -40,14 +59,14 @@ pub fn answer(voice: &Voice, text: &str, ending: &Ending) -> Value {
     }
     // Ours: Ollama does not tell.
     frame["cached_tokens"] = json!(usage.cached_tokens);
-    if voice.endpoint == Endpoint::OllamaGenerate && !ending.context.is_empty() {
+    if voice.service.endpoint == Endpoint::OllamaGenerate && !ending.context.is_empty() {
         frame["context"] = json!(ending.context);
     }
     frame
 }
 
 pub fn embeddings(voice: &Voice, vectors: &[Vec<f32>], usage: &Usage) -> Value {
-    if voice.endpoint == Endpoint::OllamaEmbeddings {
+    if voice.service.endpoint == Endpoint::OllamaEmbeddings {
         return json!({"embedding": vectors.first()});
     }
     json!({
@@ -63,12 +82,17 @@ pub fn error(message: &str) -> Value {
     json!({"error": message})
 }
 
+fn tool_calls(voice: &Voice, call: &ToolCall) -> Value {
+    let function = json!({"index": 0, "name": call.name, "arguments": call.arguments});
+    json!([{"id": format!("call_{}", voice.number), "function": function}])
+}
+
 fn frame(voice: &Voice, text: &str) -> Value {
     let mut frame = json!({
         "model": voice.model,
         "created_at": rfc3339(voice.time),
     });
-    match voice.endpoint {
+    match voice.service.endpoint {
         Endpoint::OllamaChat => frame["message"] = json!({"role": "assistant", "content": text}),
         _ => frame["response"] = json!(text),
     }

@@ -3,6 +3,8 @@
 use bytes::Bytes;
 use serde_json::{Value, json};
 
+use super::form::ToolCall;
+use super::text;
 use super::voice::{Ending, Voice};
 use crate::date::unix_seconds;
 use crate::routing::ask::Endpoint;
@@ -16,9 +18,15 @@ pub fn piece(voice: &Voice, text: &str) -> Value {
     chunk(voice, text, None)
 }
 
-/// The finish, the usage if the client asked for it, and the end mark.
+/// The tool call if there is one, the finish, the usage if the client asked for it, and the end mark.
 pub fn closing(voice: &Voice, ending: &Ending) -> Vec<Bytes> {
-    let mut events = vec![event(&chunk(voice, "", Some(finish_reason(ending))))];
+    let mut events = Vec::new();
+    if let Some(call) = voice.form.call() {
+        let mut chunk = piece(voice, "");
+        chunk["choices"][0]["delta"]["tool_calls"] = tool_calls(voice, call);
+        events.push(event(&chunk));
+    }
+    events.push(event(&chunk(voice, "", Some(finish_reason(voice, ending)))));
     if voice.include_usage {
         let mut last = head(voice, true);
         last["choices"] = json!([]);
@@ -31,21 +39,26 @@ pub fn closing(voice: &Voice, ending: &Ending) -> Vec<Bytes> {
 
 pub fn answer(voice: &Voice, text: &str, ending: &Ending) -> Value {
     let mut answer = head(voice, false);
-    let reason = finish_reason(ending);
-    answer["choices"] = match voice.endpoint {
-        Endpoint::OpenAiChat => json!([{
-            "index": 0,
-            "message": {"role": "assistant", "content": text},
-            "finish_reason": reason,
-        }]),
+    let reason = finish_reason(voice, ending);
+    answer["choices"] = match voice.service.endpoint {
+        Endpoint::OpenAiChat => json!([{"index": 0, "message": message(voice, text), "finish_reason": reason}]),
         _ => json!([{"index": 0, "text": text, "logprobs": null, "finish_reason": reason}]),
     };
     answer["usage"] = usage(&ending.usage);
     answer
 }
 
+fn message(voice: &Voice, text: &str) -> Value {
+    let mut message = json!({"role": "assistant", "content": text});
+    if let Some(call) = voice.form.call() {
+        message["tool_calls"] = tool_calls(voice, call);
+    }
+    message
+}
+
 pub fn embeddings(voice: &Voice, vectors: &[Vec<f32>], usage: &Usage) -> Value {
-    let entry = |(index, vector)| json!({"object": "embedding", "index": index, "embedding": vector});
+    let numbers = |vector: &Vec<f32>| if voice.base64 { json!(text::base64(vector)) } else { json!(vector) };
+    let entry = |(index, vector)| json!({"object": "embedding", "index": index, "embedding": numbers(vector)});
     json!({
         "object": "list",
         "data": vectors.iter().enumerate().map(entry).collect::<Vec<_>>(),
@@ -65,7 +78,7 @@ pub fn error(status: u16, message: &str) -> Value {
 
 fn chunk(voice: &Voice, text: &str, finish_reason: Option<&str>) -> Value {
     let mut chunk = head(voice, true);
-    chunk["choices"] = match voice.endpoint {
+    chunk["choices"] = match voice.service.endpoint {
         Endpoint::OpenAiChat => json!([{
             "index": 0,
             "delta": {"role": "assistant", "content": text},
@@ -77,7 +90,7 @@ fn chunk(voice: &Voice, text: &str, finish_reason: Option<&str>) -> Value {
 }
 
 fn head(voice: &Voice, stream: bool) -> Value {
-    let (prefix, object) = match (voice.endpoint, stream) {
+    let (prefix, object) = match (voice.service.endpoint, stream) {
         (Endpoint::OpenAiChat, true) => ("chatcmpl", "chat.completion.chunk"),
         (Endpoint::OpenAiChat, false) => ("chatcmpl", "chat.completion"),
         _ => ("cmpl", "text_completion"),
@@ -100,10 +113,20 @@ fn usage(usage: &Usage) -> Value {
     })
 }
 
+fn tool_calls(voice: &Voice, call: &ToolCall) -> Value {
+    json!([{
+        "index": 0,
+        "id": format!("call_{}", voice.number),
+        "type": "function",
+        "function": {"name": call.name, "arguments": call.arguments.to_string()},
+    }])
+}
+
 /// OpenAI knows no `load`.
-fn finish_reason(ending: &Ending) -> &'static str {
-    match ending.reason {
-        "length" => "length",
-        _ => "stop",
+fn finish_reason(voice: &Voice, ending: &Ending) -> &'static str {
+    match (voice.form.call(), ending.reason) {
+        (Some(_), _) => "tool_calls",
+        (None, "length") => "length",
+        (None, _) => "stop",
     }
 }

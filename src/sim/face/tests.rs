@@ -1,6 +1,7 @@
 //! The face over real sockets, asked as clients ask.
 
 mod client;
+mod forms;
 
 use std::time::Duration;
 

@@ -4,6 +4,9 @@
 //! repeats an answer gives the very tokens that were generated. An answer depends on its prompt
 //! alone and says that it is simulated.
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+
 use crate::routing::chain::{hash_text, mix};
 use crate::sim::engine::{Block, History};
 
@@ -44,7 +47,12 @@ pub fn answer(prompt: &[Token], tokens: u32) -> Vec<String> {
         text.push_str(SENTENCES[(sentence % SENTENCES.len() as u64) as usize]);
         sentence = sentence.wrapping_add(stride);
     }
-    pieces(&text).take(tokens as usize).map(str::to_owned).collect()
+    split(&text).into_iter().take(tokens as usize).collect()
+}
+
+/// A text as the strings of its tokens.
+pub fn split(text: &str) -> Vec<String> {
+    pieces(text).map(str::to_owned).collect()
 }
 
 /// ASCII, so that bytes are characters.
@@ -66,6 +74,12 @@ pub fn embedding(tokens: &[Token], length: u32) -> Vec<f32> {
         (0..u64::from(length)).map(|index| (mix(seed, index) >> 40) as f32 / (1u64 << 23) as f32 - 1.0).collect();
     let norm = raw.iter().map(|x| x * x).sum::<f32>().sqrt().max(f32::MIN_POSITIVE);
     raw.into_iter().map(|x| x / norm).collect()
+}
+
+/// Numbers as OpenAI packs them: the bytes of each, least first.
+pub fn base64(numbers: &[f32]) -> String {
+    let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+    BASE64_STANDARD.encode(bytes)
 }
 
 fn token(piece: &str) -> Token {
@@ -107,6 +121,11 @@ mod tests {
         assert!(text.starts_with("[simulated] "), "{text}");
         assert_eq!(answer(&[1, 2, 3], 40).concat(), text);
         assert_ne!(answer(&[1, 2, 4], 40).concat(), text);
+    }
+
+    #[test]
+    fn numbers_are_packed_least_byte_first() {
+        assert_eq!(base64(&[1.0, -2.0]), "AACAPwAAAMA=");
     }
 
     #[test]
