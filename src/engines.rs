@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::routing::ask::Dialect;
+use crate::routing::ask::{Dialect, Endpoint};
 pub use crate::routing::name::Naming;
 use crate::routing::report::{Load, ModelReport, Report};
 use crate::routing::upstream::Traits;
@@ -51,6 +51,8 @@ pub struct Engine {
     /// The value of `engine:` in the configuration.
     pub name: &'static str,
     pub dialects: &'static [Dialect],
+    /// Paths of its dialects that it does not have.
+    pub lacks: &'static [Endpoint],
     pub naming: Naming,
     pub probe: Probe,
     /// What one telemetry round asks.
@@ -107,6 +109,7 @@ impl Engine {
             dialects: self.dialects,
             naming: self.naming,
             fixed_models: self.fixed_models,
+            lacks: self.lacks,
             stores_responses: self.naming == Naming::Exact,
             default_slots: self.default_slots,
         }

@@ -13,6 +13,7 @@ use super::ingress::Ingress;
 use super::lists;
 use super::node::Node;
 use crate::routing::fleet::Fleet;
+use crate::routing::moment::Moment;
 
 pub struct Admin {
     pub ingress: Arc<Ingress>,
@@ -57,8 +58,9 @@ impl ServeHttp for Admin {
 impl Admin {
     fn status(&self) -> Value {
         let ingress = &self.ingress;
-        let nodes = |fleet: &mut Fleet| ingress.nodes.iter().map(|node| node_json(fleet, node)).collect::<Vec<_>>();
-        let (nodes, leases) = ingress.fleet.with(|fleet, _| (nodes(fleet), fleet.live_leases()));
+        let nodes =
+            |fleet: &mut Fleet, now| ingress.nodes.iter().map(|node| node_json(fleet, node, now)).collect::<Vec<_>>();
+        let (nodes, leases) = ingress.fleet.with(|fleet, now| (nodes(fleet, now), fleet.live_leases()));
         let conflicts = lists::conflicts(ingress);
         let conflicts = conflicts.iter().map(|conflict| json!({"model": conflict.name, "digests": conflict.digests}));
         json!({
@@ -89,7 +91,7 @@ fn host_is_ours(head: &RequestHeader) -> bool {
     name.eq_ignore_ascii_case("localhost") || name.parse::<std::net::IpAddr>().is_ok()
 }
 
-fn node_json(fleet: &Fleet, node: &Node) -> Value {
+fn node_json(fleet: &Fleet, node: &Node, now: Moment) -> Value {
     let Some(upstream) = fleet.upstream(node.id) else { return Value::Null };
     let models = fleet.holdings_of(node.id).map(|holding| {
         let slots = upstream.slots(holding);
@@ -111,6 +113,7 @@ fn node_json(fleet: &Fleet, node: &Node) -> Value {
         "draining": upstream.spec.drain,
         "problem": Some(node.problem.load().to_string()).filter(|problem| !problem.is_empty()),
         "in_flight": upstream.in_flight,
+        "foreign_requests": upstream.foreign_requests(now, fleet.rules.stale_after),
         "models": models.collect::<Vec<_>>(),
     })
 }

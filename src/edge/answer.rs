@@ -16,6 +16,15 @@ pub async fn write(session: &mut Session, status: u16, content_type: &str, body:
     send(session, header, body.into()).await
 }
 
+/// What Warmgate answers in place of an engine, marked as such.
+pub async fn our_own(session: &mut Session, body: Vec<u8>, request_id: &str) -> Result<()> {
+    let mut header = ResponseHeader::build(200, Some(4))?;
+    header.insert_header("content-type", "application/json")?;
+    header.insert_header("x-fleet-node", "warmgate")?;
+    header.insert_header("x-request-id", request_id)?;
+    send(session, header, body.into()).await
+}
+
 pub async fn json(session: &mut Session, status: u16, value: &serde_json::Value) -> Result<()> {
     write(session, status, "application/json", value.to_string().into_bytes()).await
 }

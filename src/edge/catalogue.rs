@@ -91,17 +91,37 @@ pub fn conflicts(nodes: &[Node]) -> Vec<Conflict> {
 
 fn merge_tags<'a>(nodes: &[Node<'a>]) -> BTreeMap<&'a str, (Value, Vec<&'a str>)> {
     let mut merged: BTreeMap<&str, (Value, Vec<&str>)> = BTreeMap::new();
-    for node in nodes.iter().filter(|node| node.speaks_ollama) {
-        for listing in node.listings {
-            if let Some(entry) = listing.tags.as_ref().filter(|entry| entry.is_object()) {
-                let (kept, holders) = merged.entry(&listing.name).or_insert((Value::Null, Vec::new()));
-                keep_richer(kept, entry.clone());
-                holders.push(node.name);
-                holders.sort_unstable();
+    // Models of other engines are reached by translation, but only where no node speaks natively.
+    for native in [true, false] {
+        let natively_held: Vec<&str> = if native { Vec::new() } else { merged.keys().copied().collect() };
+        for node in nodes.iter().filter(|node| node.speaks_ollama == native) {
+            for listing in node.listings.iter().filter(|listing| !natively_held.contains(&listing.name.as_str())) {
+                let entry = if native { listing.tags.clone() } else { Some(as_ollama(listing)) };
+                if let Some(entry) = entry.filter(Value::is_object) {
+                    let (kept, holders) = merged.entry(&listing.name).or_insert((Value::Null, Vec::new()));
+                    keep_richer(kept, entry);
+                    holders.push(node.name);
+                    holders.sort_unstable();
+                }
             }
         }
     }
     merged
+}
+
+/// An entry with the fields that Ollama's clients insist on, for a model of which they are not known.
+fn as_ollama(listing: &Listing) -> Value {
+    json!({
+        "name": listing.name,
+        "model": listing.name,
+        "modified_at": "1970-01-01T00:00:00Z",
+        "size": 0,
+        "digest": "",
+        "details": {
+            "parent_model": "", "format": "", "family": "", "families": null,
+            "parameter_size": "", "quantization_level": "",
+        },
+    })
 }
 
 fn merge_openai<'a>(nodes: &[Node<'a>]) -> BTreeMap<&'a str, Value> {

@@ -33,6 +33,7 @@ use crate::routing::name::Naming;
 use crate::routing::retry::Cause;
 use crate::routing::select::{Decision, Query, Row, decide};
 use crate::routing::session;
+use crate::wire::count;
 use crate::wire::observe::{Observed, Observer, Place};
 use crate::wire::peek::spell;
 use crate::wire::translate::{self, Translated};
@@ -214,7 +215,14 @@ impl Exchange {
                 self.receipt.attempts.push(Attempt::new(row, decision));
                 Ok(node)
             }
-            Err(decision) => Err(self.no_candidate(&query.ask, &decision)),
+            Err(decision) => {
+                let refusal = self.no_candidate(&query.ask, &decision);
+                if query.ask.endpoint == Endpoint::AnthropicCountTokens && matches!(refusal, Refusal::LacksPath { .. })
+                {
+                    self.ready_answer = Some(count::answer(&query.ask));
+                }
+                Err(refusal)
+            }
         }
     }
 

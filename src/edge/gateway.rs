@@ -254,7 +254,7 @@ impl ProxyHttp for Gateway {
         }
         if let Some(body) = exchange.ready_answer.take() {
             exchange.answered_here();
-            let sent = answer::write(session, 200, "application/json", body).await;
+            let sent = answer::our_own(session, body, &exchange.request_id).await;
             return FailToProxy { error_code: 200, can_reuse_downstream: sent.is_ok() };
         }
         let refusal = exchange.refusal.take().unwrap_or_else(|| {

@@ -24,6 +24,7 @@ pub fn why(ingress: &Ingress, ask: &Ask, decision: &Decision) -> Refusal {
             let dialects = ingress.fleet.with(|fleet, _| dialects_of(fleet, &model));
             Refusal::WrongDialect { model, dialects }
         }
+        _ if reasons.iter().all(|reason| *reason == Exclusion::LacksPath) => Refusal::LacksPath { model },
         _ => Refusal::CannotServe { model, missing: missing(ask.needs, &reasons) },
     }
 }

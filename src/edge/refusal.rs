@@ -41,6 +41,10 @@ pub enum Refusal {
         model: String,
         retry_after_s: u64,
     },
+    /// The engines that have the model do not have this path.
+    LacksPath {
+        model: String,
+    },
     CannotServe {
         model: String,
         missing: &'static str,
@@ -61,7 +65,8 @@ impl Refusal {
             Refusal::BadRequest(_)
             | Refusal::Untranslatable(_)
             | Refusal::WrongDialect { .. }
-            | Refusal::CannotServe { .. } => 400,
+            | Refusal::CannotServe { .. }
+            | Refusal::LacksPath { .. } => 400,
             Refusal::Body(error) => body_status(error),
             Refusal::AllDown { .. } | Refusal::NotYetKnown { .. } => 503,
             Refusal::AttemptsFailed { last: Cause::FirstByteLate, .. } => 504,
@@ -93,6 +98,7 @@ impl Refusal {
                 let shown = shown(model);
                 format!("no node that has answered so far has model '{shown}', and some have not answered yet")
             }
+            Refusal::LacksPath { model } => format!("no engine that has model '{}' serves this path", shown(model)),
             Refusal::CannotServe { model, missing } => {
                 format!("no node that has model '{model}' can serve this request: it lacks {missing}")
             }

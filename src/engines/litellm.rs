@@ -14,6 +14,7 @@ use crate::routing::ask::Dialect;
 pub static ENGINE: Engine = Engine {
     name: "litellm",
     dialects: &[Dialect::OpenAi, Dialect::Anthropic],
+    lacks: &[],
     naming: Naming::Exact,
     probe: Probe {
         path: "/health/liveliness",

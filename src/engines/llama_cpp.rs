@@ -15,6 +15,7 @@ use crate::routing::report::{Abilities, ModelReport};
 pub static ENGINE: Engine = Engine {
     name: "llama_cpp",
     dialects: &[Dialect::OpenAi, Dialect::Anthropic],
+    lacks: &[],
     naming: Naming::Exact,
     probe: Probe { path: "/health", older_path: None, patience: Duration::ZERO, says_up, says_loading },
     polls: &[Poll::required("/v1/models"), Poll::optional("/props"), Poll::optional("/metrics")],

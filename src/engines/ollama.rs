@@ -10,12 +10,18 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{Bodies, Engine, Listing, Naming, Poll, Probe, Reading, entries, misfit, reading, tokens};
-use crate::routing::ask::Dialect;
+use crate::routing::ask::{Dialect, Endpoint};
 use crate::routing::report::{Abilities, ModelReport};
 
 pub static ENGINE: Engine = Engine {
     name: "ollama",
     dialects: &[Dialect::Ollama, Dialect::OpenAi, Dialect::Anthropic],
+    lacks: &[
+        Endpoint::AnthropicCountTokens,
+        Endpoint::OpenAiRerank,
+        Endpoint::OpenAiTranslations,
+        Endpoint::OpenAiSpeech,
+    ],
     naming: Naming::Ollama,
     probe: Probe {
         path: "/api/version",

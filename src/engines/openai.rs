@@ -16,6 +16,7 @@ use crate::routing::report::ModelReport;
 pub static ENGINE: Engine = Engine {
     name: "openai",
     dialects: &[Dialect::OpenAi],
+    lacks: &[],
     naming: Naming::Exact,
     probe: Probe {
         path: "/v1/models",

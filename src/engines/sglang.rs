@@ -15,6 +15,7 @@ use crate::routing::report::Load;
 pub static ENGINE: Engine = Engine {
     name: "sglang",
     dialects: &[Dialect::OpenAi, Dialect::Anthropic],
+    lacks: &[],
     naming: Naming::Exact,
     probe: Probe {
         path: "/ready",

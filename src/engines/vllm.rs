@@ -12,6 +12,7 @@ use crate::routing::ask::Dialect;
 pub static ENGINE: Engine = Engine {
     name: "vllm",
     dialects: &[Dialect::OpenAi, Dialect::Anthropic],
+    lacks: &[],
     naming: Naming::Exact,
     probe: Probe {
         path: "/health",

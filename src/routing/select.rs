@@ -59,6 +59,7 @@ pub struct Row {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Exclusion {
     WrongDialect,
+    LacksPath,
     Unhealthy,
     Draining,
     HigherTier,
@@ -74,6 +75,7 @@ impl Exclusion {
     pub fn name(self) -> &'static str {
         match self {
             Exclusion::WrongDialect => "wrong_dialect",
+            Exclusion::LacksPath => "lacks_path",
             Exclusion::Unhealthy => "unhealthy",
             Exclusion::Draining => "draining",
             Exclusion::HigherTier => "higher_tier",
@@ -201,6 +203,10 @@ fn speaks(fleet: &Fleet, offer: &Offer, dialect: Dialect) -> bool {
     upstream_of(fleet, offer.holding).spec.engine.is_some_and(|engine| engine.dialects.contains(&dialect))
 }
 
+fn lacks(fleet: &Fleet, offer: &Offer, endpoint: Endpoint) -> bool {
+    upstream_of(fleet, offer.holding).spec.engine.is_some_and(|engine| engine.lacks.contains(&endpoint))
+}
+
 fn exclusion(fleet: &Fleet, offer: &Offer, query: &Query, native: bool, now: Moment) -> Option<Exclusion> {
     let (holding, upstream) = (fleet.holding(offer.holding), upstream_of(fleet, offer.holding));
     let endpoint = query.ask.endpoint;
@@ -210,6 +216,7 @@ fn exclusion(fleet: &Fleet, offer: &Offer, query: &Query, native: bool, now: Mom
     match () {
         _ if query.tried.contains(&offer.holding) => Some(Exclusion::Tried),
         _ if !speaks => Some(Exclusion::WrongDialect),
+        _ if lacks(fleet, offer, endpoint) => Some(Exclusion::LacksPath),
         _ if !upstream.healthy => Some(Exclusion::Unhealthy),
         _ if upstream.spec.drain => Some(Exclusion::Draining),
         _ if lacks_ability(holding, &query.ask) => Some(Exclusion::LacksAbility),

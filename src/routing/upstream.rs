@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::ask::Dialect;
+use super::ask::{Dialect, Endpoint};
 use super::chain::hash_text;
 use super::estimate::Speed;
 use super::fleet::{HoldingId, UpstreamId};
@@ -41,6 +41,8 @@ pub struct Traits {
     pub naming: Naming,
     /// Serves what it lists and nothing else: always resident, nothing to load.
     pub fixed_models: bool,
+    /// Paths of its dialects that it does not have.
+    pub lacks: &'static [Endpoint],
     /// Keeps responses, so that `previous_response_id` means something to it.
     pub stores_responses: bool,
     /// Parallel requests a model, to divide depth by while nothing better is known.

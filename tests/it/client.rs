@@ -54,6 +54,12 @@ impl Request {
         request
     }
 
+    /// With another value for a header that is there.
+    pub fn replacing(mut self, name: &str, value: &str) -> Self {
+        self.headers.retain(|(held, _)| held != name);
+        self.header(name, value)
+    }
+
     pub fn header(mut self, name: &str, value: &str) -> Self {
         self.headers.push((name.to_owned(), value.to_owned()));
         self

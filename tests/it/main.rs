@@ -18,6 +18,7 @@ mod bodies;
 mod booking;
 mod cancel;
 mod cut;
+mod dialects;
 mod failover;
 mod first_light;
 mod groups;

@@ -119,6 +119,7 @@ fn join(fleet: &SharedFleet, name: &str, resident: bool) -> UpstreamId {
         dialects: &[Api::Ollama],
         naming: Naming::Ollama,
         fixed_models: false,
+        lacks: &[],
         stores_responses: false,
         default_slots: 1,
     };

@@ -1,3 +1,5 @@
+//! What the names over several models may and may not be.
+
 use std::path::Path;
 
 use super::super::{Group, GroupTarget, Policy, parse};

@@ -55,11 +55,11 @@ fn column<'a>(list: &'a Value, key: &str) -> Vec<&'a str> {
 fn tags_name_each_model_once_with_its_holders() {
     let fleet = fleet();
     let tags = tags(&nodes(&fleet));
-    assert_eq!(column(&tags["models"], "name"), ["moss:7b", "moss:prod", "pebblelab/fern:3b"]);
-    let moss = &tags["models"][0];
+    assert_eq!(column(&tags["models"], "name"), ["Moss/Moss-7B", "moss:7b", "moss:prod", "pebblelab/fern:3b"]);
+    let moss = &tags["models"][1];
     assert_eq!(moss["nodes"], json!(["n1", "n2"]));
     assert_eq!((&moss["digest"], &moss["details"]["family"]), (&json!("d2"), &json!("moss")), "the richest");
-    assert_eq!(tags["models"][1]["nodes"], json!(["n1"]));
+    assert_eq!(tags["models"][2]["nodes"], json!(["n1"]));
 }
 
 #[test]

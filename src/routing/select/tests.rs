@@ -22,6 +22,7 @@ const OLLAMA: Traits = Traits {
     dialects: &[Dialect::Ollama, Dialect::OpenAi],
     naming: Naming::Ollama,
     fixed_models: false,
+    lacks: &[],
     stores_responses: false,
     default_slots: 1,
 };
@@ -29,6 +30,7 @@ const VLLM: Traits = Traits {
     dialects: &[Dialect::OpenAi],
     naming: Naming::Exact,
     fixed_models: true,
+    lacks: &[],
     stores_responses: true,
     default_slots: 128,
 };
