@@ -428,11 +428,13 @@ impl Exchange {
         }
     }
 
-    /// Whether a 404 can only mean that the model is gone: Ollama serves its chat paths for every model
-    /// it has, while other engines lack paths, and then the model is still there.
+    /// Whether a 404 can only mean that the model is gone: every Ollama has these paths for every model,
+    /// while other engines and other paths come and go, and then the model is still there.
     fn says_model_gone(&self, node: &Node) -> bool {
         let ollama = node.engine.get().is_some_and(|engine| engine.naming == Naming::Ollama);
-        ollama && self.query.as_ref().is_some_and(|query| query.ask.endpoint.is_conversation())
+        let always_there =
+            [Endpoint::OllamaChat, Endpoint::OllamaGenerate, Endpoint::OpenAiChat, Endpoint::OpenAiCompletions];
+        ollama && self.query.as_ref().is_some_and(|query| always_there.contains(&query.ask.endpoint))
     }
 
     fn has_another(&self) -> bool {

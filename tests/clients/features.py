@@ -1,10 +1,9 @@
 """What Warmgate, or the simulated engine behind it, does not do yet.
 
 Checks that need one of these are skipped, with the reason given here. `with_absent.py` insists that
-each is refused clearly, and fails as soon as one is served: then its line has to go.
+each is refused, and fails as soon as one is served: then its line has to go.
 """
 
 ABSENT = {
-    "anthropic": "Warmgate does not route /v1/messages yet",
     "responses": "the simulated engine has no /v1/responses",
 }

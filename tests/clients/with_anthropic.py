@@ -27,7 +27,7 @@ def user(content: object) -> dict:
     return {"role": "user", "content": content}
 
 
-@suite.check(needs="anthropic")
+@suite.check()
 def a_message(url: str) -> None:
     answer = client(url).messages.create(**asked(user("hello"), system="Be brief."))
     expect("content types", [block.type for block in answer.content], ["text"])
@@ -36,7 +36,7 @@ def a_message(url: str) -> None:
     expect_that(answer.usage.input_tokens > 0, "input tokens", answer.usage.input_tokens, "some")
 
 
-@suite.check(needs="anthropic")
+@suite.check()
 def a_message_in_pieces_says_the_same(url: str) -> None:
     whole = client(url).messages.create(**asked(user("stream"))).content[0].text
     with client(url).messages.stream(**asked(user("stream"))) as stream:
@@ -47,7 +47,7 @@ def a_message_in_pieces_says_the_same(url: str) -> None:
     expect("stop reason, output tokens", (final.stop_reason, final.usage.output_tokens), ("max_tokens", TOKENS))
 
 
-@suite.check(needs="anthropic")
+@suite.check()
 def two_turns_meet_the_same_node_warm(url: str) -> None:
     question = user("a long question to Anthropic " * 40)
     create = client(url).messages.with_raw_response.create
@@ -61,7 +61,7 @@ def two_turns_meet_the_same_node_warm(url: str) -> None:
     expect_that(cached > 100, "cached tokens", cached, "most of the first turn's")
 
 
-@suite.check(needs="anthropic")
+@suite.check()
 def a_tool_is_called(url: str) -> None:
     question = user("Please call get_weather.")
     answer = client(url).messages.create(**asked(question, tools=[WEATHER]))
@@ -73,7 +73,7 @@ def a_tool_is_called(url: str) -> None:
     expect_simulated(client(url).messages.create(**asked(*history, tools=[WEATHER])).content[0].text)
 
 
-@suite.check(needs="anthropic")
+@suite.check()
 def a_tool_call_comes_in_a_stream(url: str) -> None:
     with client(url).messages.stream(**asked(user("call get_weather"), tools=[WEATHER])) as stream:
         final = stream.get_final_message()
@@ -81,7 +81,7 @@ def a_tool_call_comes_in_a_stream(url: str) -> None:
     expect("input", final.content[0].input, {"city": "[simulated]"})
 
 
-@suite.check(needs="anthropic")
+@suite.check()
 def an_unknown_model_is_named_in_the_error(url: str) -> None:
     create = client(url).messages.create
     unknown = asked(user("hello")) | {"model": "moss:1b"}

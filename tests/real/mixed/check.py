@@ -1,7 +1,7 @@
 """Three engines behind one address: simulated Ollama, real llama.cpp, and a real LiteLLM proxy.
 
-The catalogue has the models of all, and each answers a chat in every dialect that it speaks, whole
-and in pieces. `X-Fleet-Node` tells which node answered.
+The catalogue has the models of all, and each answers a chat in OpenAI's dialect and in Ollama's, whole
+and in pieces, whichever of them its engine speaks. `X-Fleet-Node` tells which node answered.
 """
 
 import argparse
@@ -20,9 +20,6 @@ import litellm_proxy
 from fleet import Upstream
 from processes import Failed
 from server import MODEL
-
-# Whether the roster of engines has `llama_cpp` and `litellm`; until then they are `openai`.
-OWN_ENGINES = False
 
 SIMULATED, BY_LITELLM = "llama3.2:3b", "gemma3-by-litellm"
 NODE_OF = {SIMULATED: "ollama", MODEL: "llama-cpp", BY_LITELLM: "litellm"}
@@ -69,8 +66,8 @@ def start(stack: ExitStack, options: argparse.Namespace) -> str:
     proxy = litellm_proxy.start(stack, options.home, BY_LITELLM, behind=llama_cpp, model=MODEL)
     upstreams = [
         Upstream("ollama", simulated, "ollama"),
-        Upstream("llama-cpp", llama_cpp, "llama_cpp" if OWN_ENGINES else "openai"),
-        Upstream("litellm", proxy.url, "litellm" if OWN_ENGINES else "openai", proxy.key_file),
+        Upstream("llama-cpp", llama_cpp, "llama_cpp"),
+        Upstream("litellm", proxy.url, "litellm", proxy.key_file),
     ]
     url = fleet.warmgate(stack, options.warmgate, options.home, upstreams)
     print(f"three engines and Warmgate are ready after {time.monotonic() - started:.0f} s", flush=True)
@@ -81,11 +78,8 @@ def check(url: str) -> tuple[int, list[str]]:
     """How many of the checks passed, and what was wrong with the others."""
     problems = [catalogue_problem(url)]
     print(f"{'dialect':<9}{'form':<8}{'model':<19}{'node':<11}{'pieces':>6}{'took':>9}  text")
-    for dialect, asks, models in (
-        ("openai", (openai_whole, openai_pieces), NODE_OF),
-        ("ollama", (ollama_whole, ollama_pieces), [SIMULATED]),
-    ):
-        for model in models:
+    for dialect, asks in (("openai", (openai_whole, openai_pieces)), ("ollama", (ollama_whole, ollama_pieces))):
+        for model in NODE_OF:
             for form, ask in zip(("whole", "pieces"), asks):
                 answer = ask(url, model)
                 row = f"{dialect:<9}{form:<8}{model:<19}{answer.node or '-':<11}{answer.pieces:>6}"
