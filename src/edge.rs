@@ -29,6 +29,7 @@ pub mod local;
 pub mod metrics;
 pub mod nobody;
 pub mod node;
+pub mod payload;
 pub mod pick;
 pub mod probe;
 pub mod problem;

@@ -3,29 +3,26 @@
 //! The hooks of `Gateway` are short and stateless; what they must remember from one to the next is
 //! here. An exchange ends once, in `end`, however it comes about.
 
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::SystemTime;
 
 use bytes::Bytes;
 use pingora::http::ResponseHeader;
 
 use super::access_log;
-use super::body::{Body, BodyError};
 use super::clock::wall_ms;
 use super::headers;
 use super::ingress::Ingress;
 use super::lease::Lease;
 use super::nobody;
 use super::node::Node;
+use super::payload::{Payload, Prepared};
 use super::pick::{Picked, pick};
 use super::receipt::{Attempt, Receipt};
 use super::refusal::Refusal;
 use super::replay::Replay;
 use super::request_id;
 use super::translation::Translation;
-use crate::date::rfc3339;
 use crate::routing::ask::{Ask, Dialect, Endpoint};
 use crate::routing::fleet::{HoldingId, Outcome};
 use crate::routing::moment::Moment;
@@ -35,8 +32,6 @@ use crate::routing::select::{Decision, Query, Row, decide};
 use crate::routing::session;
 use crate::wire::count;
 use crate::wire::observe::{Observed, Observer, Place};
-use crate::wire::peek::spell;
-use crate::wire::translate::{self, Translated};
 
 pub struct Exchange {
     pub ingress: Arc<Ingress>,
@@ -48,8 +43,7 @@ pub struct Exchange {
     pub translation: Option<Translation>,
     /// An answer that needs no node after all.
     pub ready_answer: Option<Vec<u8>>,
-    body: Option<Body>,
-    model_span: Range<usize>,
+    payload: Option<Payload>,
     observer: Option<Observer>,
     /// The answer ends with the upstream's connection, so that a cut looks like an end.
     pub end_is_unsure: bool,
@@ -112,8 +106,7 @@ impl Exchange {
             replay: None,
             translation: None,
             ready_answer: None,
-            body: None,
-            model_span: 0..0,
+            payload: None,
             observer: None,
             end_is_unsure: false,
             cut_at: None,
@@ -137,8 +130,8 @@ impl Exchange {
         self.receipt.path = path.chars().take(MAX_PATH_CHARS).collect();
     }
 
-    /// The request is understood; `model_span` is where its body names the model.
-    pub fn understood(&mut self, ask: Ask, body: Body, model_span: Range<usize>) {
+    /// The request is understood.
+    pub fn understood(&mut self, ask: Ask, payload: Payload) {
         let key = session::conversation(&ask).filter(|_| ask.endpoint.is_conversation());
         self.receipt.session = key.map(|key| format!("{key:016x}"));
         self.receipt.model = ask.model.clone();
@@ -147,51 +140,30 @@ impl Exchange {
         self.receipt.intake_ms = self.elapsed_ms();
         let request = request_id::hash(&self.request_id);
         self.query = Some(Query { ask, tried: Vec::new(), request });
-        self.body = Some(body);
-        self.model_span = model_span;
+        self.payload = Some(payload);
     }
 
-    /// The body for the current attempt: the client's, with the model in the node's spelling where that
-    /// is another. Nothing but the bytes of that value changes.
-    pub fn attempt_body(&mut self) -> Result<Bytes, Refusal> {
-        let (Some(body), Some(current), Some(query)) = (&self.body, &self.current, &self.query) else {
+    /// The body for the current attempt; `None`: the answer is ready without one.
+    pub fn attempt_body(&mut self) -> Result<Option<Bytes>, Refusal> {
+        let (Some(payload), Some(current), Some(query)) = (&self.payload, &self.current, &self.query) else {
             return Err(Refusal::Internal);
         };
-        self.translation = None;
-        if current.is_translated {
-            return self.translated_body();
-        }
-        let naming = current.node.engine.get().map_or(Naming::Exact, |engine| engine.naming);
-        if naming.is_same(&current.model, &query.ask.model) {
-            return Ok(body.bytes.clone());
-        }
-        let name = spell(query.ask.endpoint, &current.model);
-        let (before, after) = (body.bytes.get(..self.model_span.start), body.bytes.get(self.model_span.end..));
-        let (Some(before), Some(after)) = (before, after) else { return Err(Refusal::Internal) };
-        let renamed = [before, &name, after].concat();
-        self.ingress.body_limits.memory.adopt(renamed).map_err(|_| Refusal::Body(BodyError::NoMemory))
-    }
-
-    fn translated_body(&mut self) -> Result<Bytes, Refusal> {
-        let (Some(body), Some(current), Some(query)) = (&self.body, &self.current, &self.query) else {
-            return Err(Refusal::Internal);
+        let (ask, memory) = (&query.ask, &self.ingress.body_limits.memory);
+        let prepared = if current.is_translated {
+            payload.translated(&current.model, ask, memory)?
+        } else {
+            payload.under(&current.model, ask, &current.node, memory)?
         };
-        let endpoint = query.ask.endpoint;
-        match translate::request(endpoint, &body.bytes, &current.model).map_err(Refusal::Untranslatable)? {
-            Translated::Call(call) => {
-                if !call.dropped.is_empty() {
-                    log::debug!("{}: left out for an engine without them: {:?}", self.request_id, call.dropped);
-                }
-                let called = Endpoint::of_path(call.path).ok_or(Refusal::Internal)?;
-                self.translation = Some(Translation::new(called));
-                self.ingress.body_limits.memory.adopt(call.body).map_err(|_| Refusal::Body(BodyError::NoMemory))
+        let body;
+        (body, self.translation) = match prepared {
+            Prepared::Plain(body) => (Some(body), None),
+            Prepared::Translated(body, translation) => (Some(body), Some(translation)),
+            Prepared::Answered(answer) => {
+                self.ready_answer = Some(answer);
+                (None, None)
             }
-            Translated::NothingToRun => {
-                self.ready_answer =
-                    Some(translate::nothing_run(endpoint, &query.ask.model, &rfc3339(SystemTime::now())));
-                Err(Refusal::Internal)
-            }
-        }
+        };
+        Ok(body)
     }
 
     /// Chooses and books the node for the next attempt.

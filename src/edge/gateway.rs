@@ -45,6 +45,9 @@ const UPSTREAM_WRITE_MAX: Duration = Duration::from_secs(60);
 /// request sent into a closing connection is lost.
 const UPSTREAM_IDLE_MAX: Duration = Duration::from_secs(4);
 
+/// Raised where no node is to be asked: the refusal, or the answer, is in the exchange.
+const REFUSED: ErrorType = ErrorType::Custom("Refused");
+
 impl Gateway {
     pub fn new(ingress: Arc<Ingress>) -> Gateway {
         Gateway { ingress }
@@ -85,7 +88,9 @@ impl ProxyHttp for Gateway {
             Some(node) => node,
             None => exchange.choose().map_err(|refusal| refuse(exchange, refusal))?,
         };
-        let body = exchange.attempt_body().map_err(|refusal| refuse(exchange, refusal))?;
+        let Some(body) = exchange.attempt_body().map_err(|refusal| refuse(exchange, refusal))? else {
+            return Error::e_explain(REFUSED, "the answer is ready without a node");
+        };
         if let Some(replay) = &exchange.replay {
             let timeouts = &self.ingress.plan.timeouts;
             let patience = Patience { first_byte: Some(timeouts.first_byte.0), idle: Some(timeouts.idle.0) };
@@ -290,7 +295,7 @@ fn has_begun(session: &Session) -> bool {
 
 fn refuse(exchange: &mut Exchange, refusal: Refusal) -> Box<Error> {
     exchange.refusal = Some(refusal);
-    Error::explain(ErrorType::Custom("Refused"), "no upstream for this request")
+    Error::explain(REFUSED, "no upstream for this request")
 }
 
 /// Ends a cut stream with a frame that says so; a body that is one message is left broken off.

@@ -25,7 +25,6 @@ use crate::config::{self, Plan};
 use crate::engines;
 use crate::routing::fleet::{Fleet, Rules, UpstreamId};
 use crate::routing::group::{self, Group, Groups};
-use crate::routing::policy::Policy;
 use crate::routing::upstream::Spec;
 
 pub struct Ingress {
@@ -118,24 +117,13 @@ impl Ingress {
 
 fn rules(plan: &Plan) -> Rules {
     Rules {
-        policy: policy(plan.routing.policy),
+        policy: plan.routing.policy,
         groups: Groups::default(),
         max_fallbacks: plan.resilience.max_fallbacks as usize,
         signals: plan.routing.signals.clone(),
         session_ttl: plan.affinity.ttl.0,
         max_sessions: plan.affinity.max_sessions as usize,
         stale_after: plan.telemetry.stale_after.0,
-    }
-}
-
-fn policy(written: config::Policy) -> Policy {
-    match written {
-        config::Policy::Fleet => Policy::Fleet,
-        config::Policy::Shuffle => Policy::Shuffle,
-        config::Policy::LeastBusy => Policy::LeastBusy,
-        config::Policy::Latency => Policy::Latency,
-        config::Policy::Usage => Policy::Usage,
-        config::Policy::Cost => Policy::Cost,
     }
 }
 
@@ -156,7 +144,7 @@ fn groups(plan: &Plan, nodes: &[Arc<Node>]) -> Groups {
         name: written.name.clone(),
         targets: written.targets.iter().filter_map(target).collect(),
         fallbacks: written.fallbacks.clone(),
-        policy: written.policy.map(policy),
+        policy: written.policy,
     };
     Groups::new(plan.models.iter().map(group).collect())
 }

@@ -11,6 +11,7 @@ use pingora_proxy::Session;
 
 use super::body::{self, Body, BodyError};
 use super::exchange::Exchange;
+use super::payload::Payload;
 use super::refusal::Refusal;
 use super::replay::Replay;
 use super::route::{self, Route};
@@ -68,7 +69,7 @@ async fn understand(session: &mut Session, exchange: &mut Exchange, endpoint: En
         headers::now_plain(session.req_header_mut());
     }
     exchange.replay = Some(Replay::install(session, body.bytes.clone()));
-    exchange.understood(ask, body, model_span);
+    exchange.understood(ask, Payload { body, model_span });
     Ok(())
 }
 

@@ -5,10 +5,13 @@
 
 use std::cmp::Ordering;
 
+use serde::Serialize;
+
 use super::chain::mix;
 use super::select::Row;
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Policy {
     /// The sum of the eight signals.
     #[default]
@@ -40,6 +43,20 @@ pub struct Merits {
 const TIE: f64 = 0.05;
 
 impl Policy {
+    /// As they are written in a configuration.
+    pub const NAMES: [(&'static str, Policy); 6] = [
+        ("fleet", Policy::Fleet),
+        ("shuffle", Policy::Shuffle),
+        ("least_busy", Policy::LeastBusy),
+        ("latency", Policy::Latency),
+        ("usage", Policy::Usage),
+        ("cost", Policy::Cost),
+    ];
+
+    pub fn name(self) -> &'static str {
+        Policy::NAMES.iter().find(|(_, policy)| *policy == self).map_or("", |(name, _)| name)
+    }
+
     /// Puts the best first. `tie` is the conversation's or the request's, `chance` the request's own.
     pub fn rank(self, rows: &mut [Row], tie: u64, chance: u64) {
         let best = rows.iter().map(|row| row.score).fold(f64::NEG_INFINITY, f64::max);

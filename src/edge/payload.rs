@@ -1,0 +1,70 @@
+//! The client's request as it is sent to one node: as it came, under the node's own name for the model,
+//! or in the node's dialect.
+
+use std::ops::Range;
+use std::time::SystemTime;
+
+use bytes::Bytes;
+
+use super::body::{Body, BodyError};
+use super::budget::Budget;
+use super::node::Node;
+use super::refusal::Refusal;
+use super::translation::Translation;
+use crate::date::rfc3339;
+use crate::routing::ask::{Ask, Endpoint};
+use crate::routing::name::Naming;
+use crate::wire::peek::spell;
+use crate::wire::translate::{self, Translated};
+
+/// A body, held once for all attempts.
+pub struct Payload {
+    pub body: Body,
+    /// Where it names the model.
+    pub model_span: Range<usize>,
+}
+
+/// What a node is to be sent.
+pub enum Prepared {
+    Plain(Bytes),
+    Translated(Bytes, Translation),
+    /// Nothing, since this is the answer already.
+    Answered(Vec<u8>),
+}
+
+impl Payload {
+    /// With the model in the node's spelling, where that is another than the client's. Nothing but the
+    /// bytes of that value changes (L9).
+    pub fn under(&self, model: &str, ask: &Ask, node: &Node, memory: &Budget) -> Result<Prepared, Refusal> {
+        let naming = node.engine.get().map_or(Naming::Exact, |engine| engine.naming);
+        if naming.is_same(model, &ask.model) {
+            return Ok(Prepared::Plain(self.body.bytes.clone()));
+        }
+        let name = spell(ask.endpoint, model);
+        let bytes = &self.body.bytes;
+        let (before, after) = (bytes.get(..self.model_span.start), bytes.get(self.model_span.end..));
+        let (Some(before), Some(after)) = (before, after) else { return Err(Refusal::Internal) };
+        held([before, &name, after].concat(), memory).map(Prepared::Plain)
+    }
+
+    /// In the dialect of an engine that speaks OpenAI.
+    pub fn translated(&self, model: &str, ask: &Ask, memory: &Budget) -> Result<Prepared, Refusal> {
+        match translate::request(ask.endpoint, &self.body.bytes, model).map_err(Refusal::Untranslatable)? {
+            Translated::Call(call) => {
+                if !call.dropped.is_empty() {
+                    log::debug!("left out for an engine that has nothing like it: {:?}", call.dropped);
+                }
+                let called = Endpoint::of_path(call.path).ok_or(Refusal::Internal)?;
+                Ok(Prepared::Translated(held(call.body, memory)?, Translation::new(called)))
+            }
+            Translated::NothingToRun => {
+                let now = rfc3339(SystemTime::now());
+                Ok(Prepared::Answered(translate::nothing_run(ask.endpoint, &ask.model, &now)))
+            }
+        }
+    }
+}
+
+fn held(body: Vec<u8>, memory: &Budget) -> Result<Bytes, Refusal> {
+    memory.adopt(body).map_err(|_| Refusal::Body(BodyError::NoMemory))
+}
