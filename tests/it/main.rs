@@ -17,6 +17,7 @@ mod bad_input;
 mod bodies;
 mod booking;
 mod cancel;
+mod cold;
 mod cut;
 mod dialects;
 mod failover;
