@@ -30,7 +30,6 @@ use crate::routing::name::Naming;
 use crate::routing::retry::Cause;
 use crate::routing::select::{Decision, Query, Row, decide};
 use crate::routing::session;
-use crate::wire::count;
 use crate::wire::observe::{Observed, Observer, Place};
 
 pub struct Exchange {
@@ -189,10 +188,7 @@ impl Exchange {
             }
             Err(decision) => {
                 let refusal = self.no_candidate(&query.ask, &decision);
-                if query.ask.endpoint == Endpoint::AnthropicCountTokens && matches!(refusal, Refusal::LacksPath { .. })
-                {
-                    self.ready_answer = Some(count::answer(&query.ask));
-                }
+                self.ready_answer = nobody::answer_instead(&query.ask, &refusal);
                 Err(refusal)
             }
         }

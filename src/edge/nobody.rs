@@ -2,9 +2,10 @@
 
 use super::ingress::Ingress;
 use super::refusal::Refusal;
-use crate::routing::ask::{Ask, Needs};
+use crate::routing::ask::{Ask, Endpoint, Needs};
 use crate::routing::name;
 use crate::routing::select::{Decision, Exclusion, dialects_of};
+use crate::wire::count;
 
 /// Names offered to a client whose model nobody has.
 const NEAREST_SHOWN: usize = 3;
@@ -27,6 +28,12 @@ pub fn why(ingress: &Ingress, ask: &Ask, decision: &Decision) -> Refusal {
         _ if reasons.iter().all(|reason| *reason == Exclusion::LacksPath) => Refusal::LacksPath { model },
         _ => Refusal::CannotServe { model, missing: missing(ask.needs, &reasons) },
     }
+}
+
+/// What can be answered although no engine can: a count of tokens, as an estimate.
+pub fn answer_instead(ask: &Ask, refusal: &Refusal) -> Option<Vec<u8>> {
+    let countable = ask.endpoint == Endpoint::AnthropicCountTokens && matches!(refusal, Refusal::LacksPath { .. });
+    countable.then(|| count::answer(ask))
 }
 
 fn unknown_model(ingress: &Ingress, model: String) -> Refusal {
