@@ -16,6 +16,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::node::Node;
+use super::problem::Finder;
 use super::selection::Seat;
 use super::shared_fleet::SharedFleet;
 
@@ -53,8 +54,8 @@ async fn locate(node: Arc<Node>) {
             let known = node.address.load_full().map(|known| *known);
             node.address.store(first_open(&addresses, known).await.map(Arc::new));
         }
-        Ok(Err(error)) => node.note_problem(&format!("its host name does not resolve ({})", error.kind())),
-        Err(_) => node.note_problem("its host name does not resolve in time"),
+        Ok(Err(error)) => node.note(Finder::Address, &format!("its host name does not resolve ({})", error.kind())),
+        Err(_) => node.note(Finder::Address, "its host name does not resolve in time"),
     }
 }
 

@@ -212,6 +212,13 @@ impl Exchange {
         Cause::of_status(response.status.as_u16())
     }
 
+    /// Gives the current attempt up; true if another may follow.
+    pub fn give_up(&mut self, cause: Cause) -> bool {
+        let another = self.may_move(cause);
+        self.attempt_failed(cause);
+        another
+    }
+
     /// The current attempt failed before its first byte.
     pub fn attempt_failed(&mut self, cause: Cause) {
         let Some(current) = self.current.take() else { return };
@@ -224,7 +231,7 @@ impl Exchange {
             query.tried.push(current.holding);
         }
         match cause {
-            Cause::ConnectFailed if current.node.saw_up(false) => {
+            Cause::ConnectFailed if current.node.standing.saw_refusal() => {
                 self.ingress.fleet.with(|fleet, _| fleet.learn_health(current.node.id, false));
             }
             Cause::ModelGone if self.says_model_gone(&current.node) => {
@@ -238,11 +245,6 @@ impl Exchange {
         current.lease.end(if cause.is_failure() { Outcome::Failed } else { Outcome::Void });
     }
 
-    /// What the client asked for, for an answer in its own terms.
-    pub fn asked(&self) -> Option<(Endpoint, &str)> {
-        self.query.as_ref().map(|query| (query.ask.endpoint, query.ask.model.as_str()))
-    }
-
     /// The current node's answer has begun, in these terms of the node's.
     pub fn answering(&mut self, status: u16, content_type: &str) {
         self.receipt.status = status;
@@ -250,7 +252,7 @@ impl Exchange {
         let success = (200..300).contains(&status);
         if let (Some(current), Some(query)) = (&mut self.current, &self.query) {
             current.success = success;
-            let endpoint = self.translation.as_ref().map_or(query.ask.endpoint, |translation| translation.endpoint);
+            let endpoint = self.translation.as_ref().map_or(query.ask.endpoint, |translation| translation.called);
             self.observer = success.then(|| Observer::new(endpoint, content_type));
         }
     }

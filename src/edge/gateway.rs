@@ -153,11 +153,8 @@ impl ProxyHttp for Gateway {
         exchange.answering(response.status.as_u16(), &content_type);
         let version = session.req_header().version;
         headers::for_client(response, version)?;
-        if let Some(mut translation) = exchange.translation.take() {
-            if let Some((endpoint, model)) = exchange.asked() {
-                translation.begin(endpoint, model, response, version)?;
-            }
-            exchange.translation = Some(translation);
+        if let Some(translation) = &mut exchange.translation {
+            translation.begin(response, version)?;
         }
         headers::keep_streams_flowing(response)?;
         for (name, value) in exchange.routing_headers() {
@@ -204,9 +201,7 @@ impl ProxyHttp for Gateway {
         exchange: &mut Exchange,
         mut error: Box<Error>,
     ) -> Box<Error> {
-        let retry = exchange.may_move(Cause::ConnectFailed);
-        exchange.attempt_failed(Cause::ConnectFailed);
-        error.set_retry(retry);
+        error.set_retry(exchange.give_up(Cause::ConnectFailed));
         error
     }
 
@@ -240,9 +235,7 @@ impl ProxyHttp for Gateway {
             return error;
         }
         let cause = if cut == Some(Cut::FirstByteLate) { Cause::FirstByteLate } else { Cause::ConnectionLost };
-        let retry = exchange.may_move(cause);
-        exchange.attempt_failed(cause);
-        error.set_retry(retry);
+        error.set_retry(exchange.give_up(cause));
         error
     }
 

@@ -46,14 +46,13 @@ pub async fn take(session: &mut Session, exchange: &mut Exchange) -> Result<bool
         Route::Unknown => Refusal::UnknownPath,
     };
     exchange.refused(&refusal);
-    if matches!(refusal, Refusal::Body(BodyError::BadFraming(_))) {
-        // Nobody can tell where the next request would begin.
+    // After broken framing nobody can tell where the next request would begin.
+    let unframed = matches!(refusal, Refusal::Body(BodyError::BadFraming(_)));
+    if unframed {
         session.set_keepalive(None);
-        answer::refuse(session, exchange.dialect, &refusal, &exchange.request_id).await?;
-        return Ok(true);
     }
     answer::refuse(session, exchange.dialect, &refusal, &exchange.request_id).await?;
-    if !body::discard(session, DISCARD_MAX_BYTES, DISCARD_MAX).await {
+    if !unframed && !body::discard(session, DISCARD_MAX_BYTES, DISCARD_MAX).await {
         session.set_keepalive(None);
     }
     Ok(true)
@@ -69,7 +68,7 @@ async fn understand(session: &mut Session, exchange: &mut Exchange, endpoint: En
         headers::now_plain(session.req_header_mut());
     }
     exchange.replay = Some(Replay::install(session, body.bytes.clone()));
-    exchange.understood(ask, Payload { body, model_span });
+    exchange.understood(ask, Payload { bytes: body.bytes, model_span });
     Ok(())
 }
 

@@ -43,11 +43,6 @@ impl Node {
         }
     }
 
-    /// Notes whether it was last seen up; true if that is news.
-    pub fn saw_up(&self, up: bool) -> bool {
-        if up { self.standing.saw_up() } else { self.standing.saw_refusal() }
-    }
-
     /// Notes what `finder` found wrong, empty for nothing, and logs it if that was not known.
     pub fn note(&self, finder: Finder, finding: &str) {
         match self.problem.note(finder, finding).as_deref().map(String::as_str) {
@@ -56,10 +51,5 @@ impl Node {
             Some(LOADING) => log::info!("{}: {LOADING}", self.name),
             Some(problem) => log::warn!("{}: {problem}", self.name),
         }
-    }
-
-    /// Notes what is wrong with its address.
-    pub fn note_problem(&self, problem: &str) {
-        self.note(Finder::Address, problem);
     }
 }

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use bytes::Bytes;
 
-use super::body::{Body, BodyError};
+use super::body::BodyError;
 use super::budget::Budget;
 use super::node::Node;
 use super::refusal::Refusal;
@@ -19,7 +19,7 @@ use crate::wire::translate::{self, Translated};
 
 /// A body, held once for all attempts.
 pub struct Payload {
-    pub body: Body,
+    pub bytes: Bytes,
     /// Where it names the model.
     pub model_span: Range<usize>,
 }
@@ -38,24 +38,23 @@ impl Payload {
     pub fn under(&self, model: &str, ask: &Ask, node: &Node, memory: &Budget) -> Result<Prepared, Refusal> {
         let naming = node.engine.get().map_or(Naming::Exact, |engine| engine.naming);
         if naming.is_same(model, &ask.model) {
-            return Ok(Prepared::Plain(self.body.bytes.clone()));
+            return Ok(Prepared::Plain(self.bytes.clone()));
         }
         let name = spell(ask.endpoint, model);
-        let bytes = &self.body.bytes;
-        let (before, after) = (bytes.get(..self.model_span.start), bytes.get(self.model_span.end..));
+        let (before, after) = (self.bytes.get(..self.model_span.start), self.bytes.get(self.model_span.end..));
         let (Some(before), Some(after)) = (before, after) else { return Err(Refusal::Internal) };
         held([before, &name, after].concat(), memory).map(Prepared::Plain)
     }
 
     /// In the dialect of an engine that speaks OpenAI.
     pub fn translated(&self, model: &str, ask: &Ask, memory: &Budget) -> Result<Prepared, Refusal> {
-        match translate::request(ask.endpoint, &self.body.bytes, model).map_err(Refusal::Untranslatable)? {
+        match translate::request(ask.endpoint, &self.bytes, model).map_err(Refusal::Untranslatable)? {
             Translated::Call(call) => {
                 if !call.dropped.is_empty() {
                     log::debug!("left out for an engine that has nothing like it: {:?}", call.dropped);
                 }
                 let called = Endpoint::of_path(call.path).ok_or(Refusal::Internal)?;
-                Ok(Prepared::Translated(held(call.body, memory)?, Translation::new(called)))
+                Ok(Prepared::Translated(held(call.body, memory)?, Translation::new(called, ask.endpoint, &ask.model)))
             }
             Translated::NothingToRun => {
                 let now = rfc3339(SystemTime::now());

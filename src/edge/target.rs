@@ -52,10 +52,6 @@ impl Target {
         self.bearer.as_ref().map(|key| format!("Bearer {key}"))
     }
 
-    pub fn is_tls(&self) -> bool {
-        self.url.tls
-    }
-
     /// The addresses behind the name now, at least one.
     pub async fn resolve(&self) -> io::Result<Vec<SocketAddr>> {
         if let Some(ip) = self.url.ip() {

@@ -18,34 +18,32 @@ use crate::wire::translate::{Answer, Ending, Took};
 
 pub struct Translation {
     /// The path of the engine's that is called.
-    pub endpoint: Endpoint,
+    pub called: Endpoint,
+    /// The path that the client called, and the model as it wrote it.
+    asked: Endpoint,
+    model: String,
     began: Instant,
     first_byte: Option<Instant>,
     answer: Option<Answer>,
 }
 
 impl Translation {
-    pub fn new(endpoint: Endpoint) -> Translation {
-        Translation { endpoint, began: Instant::now(), first_byte: None, answer: None }
+    pub fn new(called: Endpoint, asked: Endpoint, model: &str) -> Translation {
+        let (began, model) = (Instant::now(), model.to_string());
+        Translation { called, asked, model, began, first_byte: None, answer: None }
     }
 
     /// Makes the request's head one for the engine's path.
     pub fn address(&self, request: &mut RequestHeader) -> Result<()> {
-        let path = self.endpoint.path().parse().or_err(ErrorType::InternalError, "a path of ours is no URI")?;
+        let path = self.called.path().parse().or_err(ErrorType::InternalError, "a path of ours is no URI")?;
         request.set_uri(path);
         request.insert_header(CONTENT_TYPE, "application/json")
     }
 
-    /// The engine's answer begins; makes its head one for the client, which asked `endpoint` for `model`.
-    pub fn begin(
-        &mut self,
-        endpoint: Endpoint,
-        model: &str,
-        response: &mut ResponseHeader,
-        version: Version,
-    ) -> Result<()> {
+    /// The engine's answer begins; makes its head one for the client.
+    pub fn begin(&mut self, response: &mut ResponseHeader, version: Version) -> Result<()> {
         let engine_type = response.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        let answer = Answer::new(endpoint, model, response.status.as_u16(), engine_type);
+        let answer = Answer::new(self.asked, &self.model, response.status.as_u16(), engine_type);
         response.insert_header(CONTENT_TYPE, HeaderValue::from_static(answer.content_type()))?;
         response.remove_header(&CONTENT_LENGTH);
         if version >= Version::HTTP_11 && version < Version::HTTP_2 {
