@@ -48,3 +48,4 @@ pub mod telemetry;
 #[cfg(test)]
 mod testbed;
 pub mod translation;
+pub mod waiting_room;

@@ -4,6 +4,7 @@
 //! in as arguments, reasons go out as values. The product, the simulator, the tests and the benchmarks
 //! call these same functions. `tests/it/purity.rs` scans this folder and fails on any breach.
 
+pub mod admission;
 pub mod aged;
 pub mod ask;
 pub mod candidate;
@@ -16,6 +17,7 @@ pub mod moment;
 pub mod name;
 pub mod policy;
 pub mod prefix;
+pub mod queue;
 pub mod record;
 pub mod report;
 pub mod retry;

@@ -8,7 +8,7 @@ use std::hash::Hash;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 
-use super::file::{File, Upstream};
+use super::file::{Admission, File, Upstream};
 use super::groups::{FALLBACKS_MAX, check_models};
 use super::plan::Plan;
 use super::problem::Report;
@@ -21,6 +21,10 @@ const LISTENS_MAX: usize = 64;
 const HEADERS_MAX: usize = 32;
 /// Names go into headers, metrics and narrow screens.
 const NAME_CHARS_MAX: usize = 64;
+/// A node that is given this much more than it can run is not being queued for at all.
+const ENGINE_QUEUE_MAX: f64 = 1000.0;
+/// Every waiting request holds its body, and every change looks over the queue.
+const QUEUE_MAX: u32 = 10_000;
 /// Far below what would overflow a clock, far above any sensible wait.
 const SPAN_MAX: Span = Span::from_secs(365 * 24 * 3600);
 
@@ -70,6 +74,9 @@ fn check_spans(written: &File, report: &mut Report) {
     if let Some(affinity) = &written.affinity {
         check_span("affinity.ttl", affinity.ttl, report);
     }
+    if let Some(admission) = &written.admission {
+        check_span("admission.queue_timeout", admission.queue_timeout, report);
+    }
     if let Some(timeouts) = &written.timeouts {
         check_span("timeouts.connect", timeouts.connect, report);
         check_span("timeouts.first_byte", timeouts.first_byte, report);
@@ -101,6 +108,9 @@ fn check_numbers(written: &File, report: &mut Report) {
     if let Some(affinity) = &written.affinity {
         check_number("affinity.max_sessions", affinity.max_sessions, 1..=10_000_000, report);
     }
+    if let Some(admission) = &written.admission {
+        check_admission(admission, report);
+    }
     if let Some(resilience) = &written.resilience {
         check_number("resilience.attempts", resilience.attempts, 1..=16, report);
         check_number("resilience.max_fallbacks", resilience.max_fallbacks, 0..=FALLBACKS_MAX, report);
@@ -116,6 +126,22 @@ fn check_numbers(written: &File, report: &mut Report) {
         && limits.body.is_some_and(|body| body.0 == 0)
     {
         report.add("limits.body", "must be more than zero", "");
+    }
+}
+
+fn check_admission(admission: &Admission, report: &mut Report) {
+    if admission.engine_queue.is_some_and(|slots| !(0.0..=ENGINE_QUEUE_MAX).contains(&slots)) {
+        let what = format!("must be from 0 to {ENGINE_QUEUE_MAX}");
+        report.add("admission.engine_queue", what, "it is in units of a node's slots: 1 doubles what a node is given");
+    }
+    if admission.reserve_for_interactive.is_some_and(|share| !(0.0..1.0).contains(&share)) {
+        let hint = "it is a share of each node's slots: 0.5 keeps every second one free of batch work";
+        report.add("admission.reserve_for_interactive", "must be from 0 to below 1", hint);
+    }
+    check_number("admission.max_queue", admission.max_queue, 0..=QUEUE_MAX, report);
+    if let Some(priorities) = &admission.priorities {
+        check_number("admission.priorities.interactive", priorities.interactive, 1..=1000, report);
+        check_number("admission.priorities.batch", priorities.batch, 1..=1000, report);
     }
 }
 

@@ -28,6 +28,7 @@ section! {
         models: Vec<Option<Group>>,
         routing: Routing,
         affinity: Affinity,
+        admission: Admission,
         resilience: Resilience,
         timeouts: Timeouts,
         health: Health,
@@ -38,7 +39,7 @@ section! {
         shutdown: Shutdown,
         log: Log,
     } later [
-        "admission", "usage_probe", "management", "cors", "trusted_peers", "state_file", "tenants"
+        "usage_probe", "management", "cors", "trusted_peers", "state_file", "tenants"
     ]
 }
 
@@ -98,6 +99,18 @@ section! {
 section! { Routing { policy: Policy, signals: Signals, } later ["option_guard"] }
 
 section! { Affinity { headers: Vec<Option<HeaderName>>, ttl: Span, max_sessions: u32, } later [] }
+
+section! {
+    Admission {
+        engine_queue: f64,
+        max_queue: u32,
+        queue_timeout: Span,
+        priorities: Priorities,
+        reserve_for_interactive: f64,
+    } later []
+}
+
+section! { Priorities { interactive: u32, batch: u32, } later [] }
 
 section! { Resilience { attempts: u32, max_fallbacks: u32, } later ["breaker", "slow_start", "resume_streams"] }
 

@@ -26,6 +26,7 @@ pub struct Plan {
     pub models: Vec<Group>,
     pub routing: Routing,
     pub affinity: Affinity,
+    pub admission: Admission,
     pub resilience: Resilience,
     pub timeouts: Timeouts,
     pub health: Health,
@@ -118,6 +119,26 @@ pub struct Affinity {
     pub ttl: Span,
     /// Sessions remembered; beyond it the least recently used are forgotten.
     pub max_sessions: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Admission {
+    /// How many requests may wait at an engine, in units of its slots; not negative. More wait here.
+    pub engine_queue: f64,
+    /// Requests that may wait here.
+    pub max_queue: u32,
+    /// The longest that a request waits here.
+    pub queue_timeout: Span,
+    pub priorities: Priorities,
+    /// Share of a node's slots that batch may not take; 0 up to but not including 1.
+    pub reserve_for_interactive: f64,
+}
+
+/// How often each class has its turn; at least one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Priorities {
+    pub interactive: u32,
+    pub batch: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -246,6 +267,7 @@ impl Default for Plan {
             models: Vec::new(),
             routing: Routing { policy: Policy::Fleet, signals: Signals::default() },
             affinity: Affinity::default(),
+            admission: Admission::default(),
             resilience: Resilience { attempts: 3, max_fallbacks: 5 },
             timeouts: Timeouts::default(),
             health: Health::default(),
@@ -263,6 +285,18 @@ impl Default for Affinity {
     fn default() -> Affinity {
         let headers = ["x-session-id", "x-openwebui-chat-id", "x-claude-code-session-id", "session_id"];
         Affinity { headers: headers.map(HeaderName::from_static).into(), ttl: minutes(15), max_sessions: 100_000 }
+    }
+}
+
+impl Default for Admission {
+    fn default() -> Admission {
+        Admission {
+            engine_queue: 1.0,
+            max_queue: 512,
+            queue_timeout: minutes(10),
+            priorities: Priorities { interactive: 3, batch: 1 },
+            reserve_for_interactive: 0.0,
+        }
     }
 }
 

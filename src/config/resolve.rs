@@ -6,7 +6,7 @@
 use std::path::Path;
 
 use super::file::{self, File};
-use super::plan::{Group, GroupTarget, Listen, Plan, Resilience, Upstream};
+use super::plan::{Admission, Group, GroupTarget, Listen, Plan, Resilience, Upstream};
 use super::problem::Report;
 use super::secret::Secret;
 
@@ -20,6 +20,7 @@ pub fn plan(written: File, folder: &Path, report: &mut Report) -> Plan {
     plan.models = groups(written.models.unwrap_or_default(), report);
     lay_routing(&mut plan, written.routing.unwrap_or_default());
     lay_affinity(&mut plan, written.affinity.unwrap_or_default());
+    lay_admission(&mut plan.admission, written.admission.unwrap_or_default());
     lay_resilience(&mut plan.resilience, written.resilience.unwrap_or_default());
     lay_times(&mut plan, written.timeouts.unwrap_or_default());
     lay_watching(&mut plan, written.health.unwrap_or_default(), written.telemetry.unwrap_or_default());
@@ -133,6 +134,16 @@ fn lay_affinity(plan: &mut Plan, written: file::Affinity) {
     lay(&mut plan.affinity.headers, written.headers.map(|headers| headers.into_iter().flatten().collect()));
     lay(&mut plan.affinity.ttl, written.ttl);
     lay(&mut plan.affinity.max_sessions, written.max_sessions);
+}
+
+fn lay_admission(admission: &mut Admission, written: file::Admission) {
+    lay(&mut admission.engine_queue, written.engine_queue);
+    lay(&mut admission.max_queue, written.max_queue);
+    lay(&mut admission.queue_timeout, written.queue_timeout);
+    lay(&mut admission.reserve_for_interactive, written.reserve_for_interactive);
+    let priorities = written.priorities.unwrap_or_default();
+    lay(&mut admission.priorities.interactive, priorities.interactive);
+    lay(&mut admission.priorities.batch, priorities.batch);
 }
 
 fn lay_resilience(resilience: &mut Resilience, written: file::Resilience) {

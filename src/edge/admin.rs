@@ -22,6 +22,9 @@ pub struct Admin {
 /// Receipts listed when no `limit` is given.
 const RECEIPTS_LISTED: usize = 50;
 
+/// Of those who wait, shown at most.
+const WAITERS_LISTED: usize = 50;
+
 /// Receipts listed at most.
 const RECEIPTS_LISTED_MAX: usize = 500;
 
@@ -44,7 +47,7 @@ impl ServeHttp for Admin {
         let path = head.uri.path();
         match path {
             "/" => text(200, "text/plain", INDEX.into()),
-            "/metrics" => text(200, "text/plain; version=0.0.4", self.ingress.metrics.text()),
+            "/metrics" => text(200, "text/plain; version=0.0.4", self.metrics()),
             "/fleet/status" => json_text(200, &self.status()),
             "/fleet/receipts" => json_text(200, &self.receipts(head.uri.query().unwrap_or_default())),
             _ => match path.strip_prefix("/fleet/receipts/").and_then(|id| self.ingress.receipts.find(id)) {
@@ -56,11 +59,18 @@ impl ServeHttp for Admin {
 }
 
 impl Admin {
+    fn metrics(&self) -> Vec<u8> {
+        let waiting = self.ingress.fleet.with(|fleet, _| fleet.queue.len());
+        self.ingress.metrics.queue_waiting.set(waiting as i64);
+        self.ingress.metrics.text()
+    }
+
     fn status(&self) -> Value {
         let ingress = &self.ingress;
         let nodes =
             |fleet: &mut Fleet, now| ingress.nodes.iter().map(|node| node_json(fleet, node, now)).collect::<Vec<_>>();
-        let (nodes, leases) = ingress.fleet.with(|fleet, now| (nodes(fleet, now), fleet.live_leases()));
+        let (nodes, leases, queue) =
+            ingress.fleet.with(|fleet, now| (nodes(fleet, now), fleet.live_leases(), self.queue(fleet, now)));
         let conflicts = lists::conflicts(ingress);
         let conflicts = conflicts.iter().map(|conflict| json!({"model": conflict.name, "digests": conflict.digests}));
         json!({
@@ -68,8 +78,28 @@ impl Admin {
             "simulated": ingress.simulated,
             "ready": ingress.readiness().is_ok(),
             "in_flight": leases,
+            "queue": queue,
             "nodes": nodes,
             "conflicts": conflicts.collect::<Vec<_>>(),
+        })
+    }
+
+    /// Who waits here, in the order of their turns.
+    fn queue(&self, fleet: &Fleet, now: Moment) -> Value {
+        let order = fleet.queue.order();
+        let first = order.iter().filter_map(|id| fleet.queue.get(*id)).take(WAITERS_LISTED).map(|waiter| {
+            let at = waiter.at.and_then(|at| fleet.upstream_of(at));
+            json!({
+                "model": waiter.query.ask.model,
+                "priority": waiter.query.ask.priority.name(),
+                "best_node": at.map(|id| self.ingress.node_name(id)),
+                "waited_ms": (now.since(waiter.since).as_secs_f64() * 1000.0).round(),
+            })
+        });
+        json!({
+            "waiting": order.len(),
+            "max": fleet.rules.admission.max_queue,
+            "first": first.collect::<Vec<_>>(),
         })
     }
 
@@ -99,6 +129,7 @@ fn node_json(fleet: &Fleet, node: &Node, now: Moment) -> Value {
             "name": holding.name,
             "resident": holding.resident,
             "running": holding.running,
+            "waiting_here": holding.waiting,
             "slots": slots.count,
             "slots_source": slots.source.name(),
             "context_tokens": holding.context_tokens,

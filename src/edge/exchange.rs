@@ -5,9 +5,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use pingora::http::ResponseHeader;
+use pingora_core::Error;
+use pingora_proxy::Session;
 
 use super::access_log;
 use super::clock::wall_ms;
@@ -17,12 +20,13 @@ use super::lease::Lease;
 use super::nobody;
 use super::node::Node;
 use super::payload::{Payload, Prepared};
-use super::pick::{Picked, pick};
+use super::pick::Picked;
 use super::receipt::{Attempt, Receipt};
 use super::refusal::Refusal;
 use super::replay::Replay;
 use super::request_id;
 use super::translation::Translation;
+use super::waiting_room::{Entered, Ticket, Unserved};
 use crate::routing::ask::{Ask, Dialect, Endpoint};
 use crate::routing::fleet::{HoldingId, Outcome};
 use crate::routing::moment::Moment;
@@ -53,8 +57,8 @@ pub struct Exchange {
     /// When the current attempt began.
     pub sent_at: Moment,
     started: Moment,
-    /// From the end of the intake to the first choice of a node.
-    waited_ms: f64,
+    /// Waited for nodes, over all attempts.
+    waited: Duration,
     query: Option<Query>,
     current: Option<Current>,
     receipt: Receipt,
@@ -65,6 +69,19 @@ pub struct Exchange {
 
 /// An answer that ended before its end.
 pub struct Cut;
+
+/// Why a request got no node.
+pub enum Unplaced {
+    Refused(Refusal),
+    /// Its client left while it waited.
+    ClientGone(Box<Error>),
+}
+
+impl From<Refusal> for Unplaced {
+    fn from(refusal: Refusal) -> Unplaced {
+        Unplaced::Refused(refusal)
+    }
+}
 
 /// The running attempt.
 struct Current {
@@ -113,7 +130,7 @@ impl Exchange {
             stale_connections: 0,
             sent_at: Moment::default(),
             started: ingress.fleet.now(),
-            waited_ms: 0.0,
+            waited: Duration::ZERO,
             query: None,
             current: None,
             receipt: Receipt { wall_ms: wall_ms(), affinity: "none", ..Receipt::default() },
@@ -165,33 +182,58 @@ impl Exchange {
         Ok(body)
     }
 
-    /// Chooses and books the node for the next attempt.
-    pub fn choose(&mut self) -> Result<Arc<Node>, Refusal> {
+    /// Chooses and books the node for the next attempt; waits for one where all that could serve are busy.
+    pub async fn choose(&mut self, session: &mut Session) -> Result<Arc<Node>, Unplaced> {
         let query = self.query.as_ref().ok_or(Refusal::Internal)?;
-        match pick(&self.ingress.balancer, &self.ingress.fleet, query) {
-            Ok(Picked { lease, row, model, is_translated, decision }) => {
-                let node = self.ingress.node(row.upstream).cloned().ok_or(Refusal::Internal)?;
-                if self.receipt.attempts.is_empty() {
-                    self.waited_ms = self.elapsed_ms() - self.receipt.intake_ms;
+        let decision = match self.ingress.waiting_room.enter(query) {
+            Entered::Booked(picked) => return Ok(self.settle(*picked)?),
+            Entered::Waiting(ticket) => match self.wait(ticket, session).await? {
+                Ok(picked) => return Ok(self.settle(picked)?),
+                Err(Unserved::Nobody(decision)) => decision,
+                Err(Unserved::TooLong { retry_after_s }) => {
+                    return Err(Refusal::QueueTimeout { model: self.receipt.model.clone(), retry_after_s }.into());
                 }
-                self.receipt.affinity = affinity(&query.ask, &decision, &row);
-                self.current = Some(Current {
-                    node: node.clone(),
-                    holding: row.holding,
-                    model,
-                    is_translated,
-                    lease,
-                    success: false,
-                });
-                self.receipt.attempts.push(Attempt::new(row, decision));
-                Ok(node)
+            },
+            Entered::QueueFull { retry_after_s } => {
+                return Err(Refusal::QueueFull { model: query.ask.model.clone(), retry_after_s }.into());
             }
-            Err(decision) => {
-                let refusal = self.no_candidate(&query.ask, &decision);
-                self.ready_answer = nobody::answer_instead(&query.ask, &refusal);
-                Err(refusal)
-            }
-        }
+            Entered::Nobody(decision) => decision,
+        };
+        let query = self.query.as_ref().ok_or(Refusal::Internal)?;
+        let refusal = self.no_candidate(&query.ask, &decision);
+        self.ready_answer = nobody::answer_instead(&query.ask, &refusal);
+        Err(refusal.into())
+    }
+
+    /// Waits in the queue, with an eye on the client.
+    async fn wait(&mut self, ticket: Ticket, session: &mut Session) -> Result<Result<Picked, Unserved>, Unplaced> {
+        let replay = self.replay.as_ref().ok_or(Refusal::Internal)?;
+        self.receipt.queue_position.get_or_insert(ticket.position);
+        let metrics = &self.ingress.metrics;
+        let began = self.ingress.fleet.now();
+        let at_most = self.ingress.plan.admission.queue_timeout.0.saturating_sub(self.waited);
+        let outcome = tokio::select! {
+            biased;
+            served = ticket.served(at_most) => Ok(served),
+            error = replay.client_left(session) => Err(Unplaced::ClientGone(error)),
+        };
+        let waited = self.ingress.fleet.now().since(began);
+        metrics.queue_wait_seconds.observe(waited.as_secs_f64());
+        self.waited += waited;
+        self.receipt.queue_ms = self.waited.as_secs_f64() * 1000.0;
+        outcome
+    }
+
+    /// Takes the chosen node for the current attempt.
+    fn settle(&mut self, picked: Picked) -> Result<Arc<Node>, Refusal> {
+        let Picked { lease, row, model, is_translated, decision } = picked;
+        let query = self.query.as_ref().ok_or(Refusal::Internal)?;
+        let node = self.ingress.node(row.upstream).cloned().ok_or(Refusal::Internal)?;
+        self.receipt.affinity = affinity(&query.ask, &decision, &row);
+        self.current =
+            Some(Current { node: node.clone(), holding: row.holding, model, is_translated, lease, success: false });
+        self.receipt.attempts.push(Attempt::new(row, decision));
+        Ok(node)
     }
 
     /// Whether a request that failed at the current node may be sent to another.
@@ -324,7 +366,7 @@ impl Exchange {
 
     pub fn refused(&mut self, refusal: &Refusal) {
         self.receipt.status = refusal.status();
-        self.end(if refusal.status() < 500 { "client_error" } else { "refused" }, Outcome::Void);
+        self.end(refusal.outcome(), Outcome::Void);
     }
 
     /// The request is over, however that came about.
@@ -356,7 +398,7 @@ impl Exchange {
             ("x-fleet-affinity", self.receipt.affinity.to_string()),
             ("x-fleet-model", current.model.clone()),
             ("x-fleet-attempts", self.receipt.attempts.len().to_string()),
-            ("x-fleet-queue-ms", format!("{:.0}", self.waited_ms)),
+            ("x-fleet-queue-ms", format!("{:.0}", self.receipt.queue_ms)),
         ]
     }
 

@@ -16,7 +16,7 @@ use pingora_core::{Error, ErrorSource, ErrorType, Result};
 use pingora_proxy::{FailToProxy, ProxyHttp, ProxyWarnLogContext, Session};
 
 use super::answer;
-use super::exchange::Exchange;
+use super::exchange::{Exchange, Unplaced};
 use super::headers;
 use super::ingress::Ingress;
 use super::intake;
@@ -83,10 +83,14 @@ impl ProxyHttp for Gateway {
         intake::take(session, exchange).await
     }
 
-    async fn upstream_peer(&self, _: &mut Session, exchange: &mut Exchange) -> Result<Box<HttpPeer>> {
+    async fn upstream_peer(&self, session: &mut Session, exchange: &mut Exchange) -> Result<Box<HttpPeer>> {
         let node = match exchange.again.take() {
             Some(node) => node,
-            None => exchange.choose().map_err(|refusal| refuse(exchange, refusal))?,
+            None => match exchange.choose(session).await {
+                Ok(node) => node,
+                Err(Unplaced::Refused(refusal)) => return Err(refuse(exchange, refusal)),
+                Err(Unplaced::ClientGone(error)) => return Err(error),
+            },
         };
         let Some(body) = exchange.attempt_body().map_err(|refusal| refuse(exchange, refusal))? else {
             return Error::e_explain(REFUSED, "the answer is ready without a node");

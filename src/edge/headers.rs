@@ -10,7 +10,7 @@ use super::target::Target;
 
 /// Never sent on: what browsers add about themselves, what belongs to the connection that ends here,
 /// and what steers engines from outside.
-const NOT_SENT_ON: [&str; 13] = [
+const NOT_SENT_ON: [&str; 14] = [
     "cookie",
     "origin",
     "referer",
@@ -19,6 +19,7 @@ const NOT_SENT_ON: [&str; 13] = [
     "proxy-connection",
     "te",
     "upgrade",
+    "x-fleet-priority",
     "x-data-parallel-rank",
     "x-vllm-priority",
     "x-smg-routing-key",

@@ -21,8 +21,10 @@ use super::receipt::Receipts;
 use super::selection::FleetSelection;
 use super::shared_fleet::SharedFleet;
 use super::target::Target;
+use super::waiting_room::WaitingRoom;
 use crate::config::{self, Plan};
 use crate::engines;
+use crate::routing::admission::Admission;
 use crate::routing::fleet::{Fleet, Rules, UpstreamId};
 use crate::routing::group::{self, Group, Groups};
 use crate::routing::upstream::Spec;
@@ -33,6 +35,7 @@ pub struct Ingress {
     /// In the order of their ids.
     pub nodes: Arc<[Arc<Node>]>,
     pub balancer: Arc<LoadBalancer<FleetSelection>>,
+    pub waiting_room: Arc<WaitingRoom>,
     pub fetcher: Arc<Fetcher>,
     pub receipts: Receipts,
     pub metrics: Metrics,
@@ -67,6 +70,7 @@ impl Ingress {
             unhealthy_after: plan.health.unhealthy_after as usize,
             healthy_after: plan.health.healthy_after as usize,
         }));
+        let balancer = Arc::new(balancer);
         let body_limits = BodyLimits {
             body_bytes: plan.limits.body.0 as usize,
             read_deadline: BODY_READ_MAX,
@@ -75,9 +79,10 @@ impl Ingress {
         };
         Ok(Ingress {
             plan,
-            fleet,
             nodes,
-            balancer: Arc::new(balancer),
+            waiting_room: WaitingRoom::open(&fleet, &balancer),
+            balancer,
+            fleet,
             fetcher,
             receipts: Receipts::default(),
             metrics: Metrics::new()?,
@@ -120,10 +125,20 @@ fn rules(plan: &Plan) -> Rules {
         policy: plan.routing.policy,
         groups: Groups::default(),
         max_fallbacks: plan.resilience.max_fallbacks as usize,
+        admission: admission(&plan.admission),
         signals: plan.routing.signals.clone(),
         session_ttl: plan.affinity.ttl.0,
         max_sessions: plan.affinity.max_sessions as usize,
         stale_after: plan.telemetry.stale_after.0,
+    }
+}
+
+fn admission(plan: &config::Admission) -> Admission {
+    Admission {
+        engine_queue: plan.engine_queue,
+        max_queue: plan.max_queue as usize,
+        weights: [plan.priorities.interactive, plan.priorities.batch].map(f64::from),
+        reserve_for_interactive: plan.reserve_for_interactive,
     }
 }
 

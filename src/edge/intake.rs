@@ -16,7 +16,7 @@ use super::refusal::Refusal;
 use super::replay::Replay;
 use super::route::{self, Route};
 use super::{answer, headers, local};
-use crate::routing::ask::Endpoint;
+use crate::routing::ask::{Endpoint, Priority};
 use crate::routing::chain::hash_text;
 use crate::wire::peek::{PeekError, Peeked, peek, peek_form};
 
@@ -64,6 +64,7 @@ async fn understand(session: &mut Session, exchange: &mut Exchange, endpoint: En
     if let Some(name) = session_name(session, &exchange.ingress.plan.affinity.headers) {
         ask.session_name = Some(name);
     }
+    ask.priority = priority(session);
     if body.was_coded {
         headers::now_plain(session.req_header_mut());
     }
@@ -82,6 +83,16 @@ async fn parse(session: &Session, body: &Body, endpoint: Endpoint) -> Result<Res
     }
     let bytes = body.bytes.clone();
     tokio::task::spawn_blocking(move || peek(&bytes, endpoint)).await.map_err(|_| Refusal::Internal)
+}
+
+/// By which clients say that nobody waits for the answer. It can only lower a request.
+const PRIORITY: &str = "x-fleet-priority";
+
+fn priority(session: &Session) -> Priority {
+    match header_text(session, PRIORITY) {
+        Some(name) if name.eq_ignore_ascii_case(Priority::Batch.name()) => Priority::Batch,
+        _ => Priority::Interactive,
+    }
 }
 
 /// The first of the affinity headers that is there and not empty.

@@ -35,6 +35,6 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        self.fleet.with(|fleet, now| fleet.end(self.id, self.outcome, now));
+        self.fleet.end(self.id, self.outcome);
     }
 }

@@ -3,7 +3,9 @@
 //! Label values come from the configuration and from fixed sets, never from clients. A registry of our
 //! own, not the global one: two gateways in one process do not share counts.
 
-use prometheus::{Encoder, HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry, TextEncoder};
+use prometheus::{
+    Encoder, Histogram, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, Opts, Registry, TextEncoder,
+};
 
 pub struct Metrics {
     registry: Registry,
@@ -12,6 +14,8 @@ pub struct Metrics {
     pub affinity: IntCounterVec,
     pub first_byte_seconds: HistogramVec,
     pub prompt_tokens: IntCounterVec,
+    pub queue_waiting: IntGauge,
+    pub queue_wait_seconds: Histogram,
 }
 
 /// From a warm cache hit to a cold load of a large model.
@@ -30,12 +34,21 @@ impl Metrics {
             .buckets(FIRST_BYTE_BUCKETS.to_vec());
         let first_byte_seconds = HistogramVec::new(first_byte, &["node"])?;
         registry.register(Box::new(first_byte_seconds.clone()))?;
+        let queue_waiting = IntGauge::new("warmgate_queue_waiting", "Requests that wait here for a node")?;
+        registry.register(Box::new(queue_waiting.clone()))?;
+        let queue_wait =
+            HistogramOpts::new("warmgate_queue_wait_seconds", "Waited here for a node, by requests that had to wait")
+                .buckets(FIRST_BYTE_BUCKETS.to_vec());
+        let queue_wait_seconds = Histogram::with_opts(queue_wait)?;
+        registry.register(Box::new(queue_wait_seconds.clone()))?;
         Ok(Metrics {
             requests: counter("warmgate_requests_total", "Requests by outcome", &["dialect", "outcome"])?,
             attempts: counter("warmgate_attempts_total", "Attempts at nodes by result", &["node", "result"])?,
             affinity: counter("warmgate_affinity_total", "Requests by what became of their warmth", &["affinity"])?,
             prompt_tokens: counter("warmgate_prompt_tokens_total", "Prompt tokens as engines told", &["node", "kind"])?,
             first_byte_seconds,
+            queue_waiting,
+            queue_wait_seconds,
             registry,
         })
     }

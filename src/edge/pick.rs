@@ -21,12 +21,17 @@ pub struct Picked {
     pub decision: Decision,
 }
 
-/// Chooses and books an upstream for `query`; without one, says what the decision found.
-pub fn pick(
-    balancer: &LoadBalancer<FleetSelection>,
-    fleet: &Arc<SharedFleet>,
-    query: &Query,
-) -> Result<Picked, Decision> {
+/// What a pick came to.
+pub enum Placing {
+    Booked(Box<Picked>),
+    /// The request is to wait for the first of the decision's rows.
+    Full(Decision),
+    /// No upstream can serve it.
+    Nobody(Decision),
+}
+
+/// Chooses and books an upstream for `query`.
+pub fn pick(balancer: &LoadBalancer<FleetSelection>, fleet: &Arc<SharedFleet>, query: &Query) -> Placing {
     let key = key_of(query);
     fleet.in_one_step(|| {
         let booked = RefCell::new(None);
@@ -38,14 +43,15 @@ pub fn pick(
         });
         let decision = fleet.take_decision().unwrap_or_default();
         match booked.into_inner() {
-            Some(booked) => Ok(Picked {
+            Some(booked) => Placing::Booked(Box::new(Picked {
                 lease: booked.lease,
                 row: booked.row,
                 model: booked.model,
                 is_translated: booked.is_translated,
                 decision,
-            }),
-            None => Err(decision),
+            })),
+            None if decision.admitted.is_none() && !decision.rows.is_empty() => Placing::Full(decision),
+            None => Placing::Nobody(decision),
         }
     })
 }
@@ -60,7 +66,8 @@ struct Booked {
 fn book(backend: &Backend, fleet: &Arc<SharedFleet>, query: &Query) -> Option<Booked> {
     let upstream = Seat::of(backend)?.upstream;
     let booked = fleet.with_decision(|state, decision, now| {
-        let row = decision.rows.iter().find(|row| row.upstream == upstream)?.clone();
+        let admitted = |row: &&Row| row.upstream == upstream && decision.admitted == Some(row.holding);
+        let row = decision.rows.iter().find(admitted)?.clone();
         let model = state.holding_name(row.holding).to_string();
         let is_translated = is_translated(state, row.holding, query.ask.endpoint);
         let lease = Lease::new(upstream, state.book(&row, &query.ask, now), fleet.clone());

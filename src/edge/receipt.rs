@@ -34,6 +34,10 @@ pub struct Receipt {
     pub status: u16,
     pub outcome: &'static str,
     pub intake_ms: f64,
+    /// Waited here for nodes, over all attempts.
+    pub queue_ms: f64,
+    /// How many turns there were until its own when it first lined up; `None`: it never had to.
+    pub queue_position: Option<usize>,
     pub first_byte_ms: Option<f64>,
     pub total_ms: f64,
     pub prompt_tokens: Option<u32>,
@@ -109,7 +113,13 @@ impl Receipt {
                 "depth": attempt.row.depth,
                 "failure": attempt.failure,
             })).collect::<Vec<_>>(),
-            "times_ms": {"intake": self.intake_ms, "first_byte": self.first_byte_ms, "total": self.total_ms},
+            "times_ms": {
+                "intake": self.intake_ms,
+                "queue": self.queue_ms,
+                "first_byte": self.first_byte_ms,
+                "total": self.total_ms,
+            },
+            "queue_position": self.queue_position,
             "tokens": {
                 "prompt_estimated": self.prompt_tokens_estimated,
                 "prompt": self.prompt_tokens,

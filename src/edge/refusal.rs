@@ -36,6 +36,16 @@ pub enum Refusal {
         model: String,
         retry_after_s: u64,
     },
+    /// Everybody who has the model is busy, and as many wait as may.
+    QueueFull {
+        model: String,
+        retry_after_s: u64,
+    },
+    /// Everybody who has the model was busy for as long as a request may wait.
+    QueueTimeout {
+        model: String,
+        retry_after_s: u64,
+    },
     /// Nobody who answered has the model, and somebody has not answered yet.
     NotYetKnown {
         model: String,
@@ -69,6 +79,7 @@ impl Refusal {
             | Refusal::LacksPath { .. } => 400,
             Refusal::Body(error) => body_status(error),
             Refusal::AllDown { .. } | Refusal::NotYetKnown { .. } => 503,
+            Refusal::QueueFull { .. } | Refusal::QueueTimeout { .. } => 503,
             Refusal::AttemptsFailed { last: Cause::FirstByteLate, .. } => 504,
             Refusal::AttemptsFailed { last: Cause::Unavailable(status), .. } => *status,
             Refusal::AttemptsFailed { last: Cause::ModelGone, .. } => 404,
@@ -94,6 +105,12 @@ impl Refusal {
                 format!("model '{model}' cannot be reached by this API; use one of: {}", names.join(", "))
             }
             Refusal::AllDown { model, .. } => format!("every node that has model '{model}' is down; try again later"),
+            Refusal::QueueFull { model, .. } => {
+                format!("every node that has model '{}' is busy and the queue is full; try again later", shown(model))
+            }
+            Refusal::QueueTimeout { model, .. } => {
+                format!("every node that has model '{}' stayed busy for too long; try again later", shown(model))
+            }
             Refusal::NotYetKnown { model, .. } => {
                 let shown = shown(model);
                 format!("no node that has answered so far has model '{shown}', and some have not answered yet")
@@ -116,12 +133,22 @@ impl Refusal {
     /// Seconds after which trying again may help.
     pub fn retry_after_s(&self) -> Option<u64> {
         match self {
-            Refusal::AllDown { retry_after_s, .. } | Refusal::NotYetKnown { retry_after_s, .. } => {
-                Some((*retry_after_s).max(1))
-            }
+            Refusal::AllDown { retry_after_s, .. }
+            | Refusal::NotYetKnown { retry_after_s, .. }
+            | Refusal::QueueFull { retry_after_s, .. }
+            | Refusal::QueueTimeout { retry_after_s, .. } => Some((*retry_after_s).max(1)),
             Refusal::Body(BodyError::NoMemory) => Some(1),
             Refusal::AttemptsFailed { last: Cause::Unavailable(503), .. } => Some(1),
             _ => None,
+        }
+    }
+
+    /// The outcome by which such requests are counted.
+    pub fn outcome(&self) -> &'static str {
+        match self {
+            Refusal::QueueTimeout { .. } => "queue_timeout",
+            _ if self.status() < 500 => "client_error",
+            _ => "refused",
         }
     }
 

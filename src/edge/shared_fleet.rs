@@ -6,17 +6,19 @@
 //! across an await: nothing in here is async.
 
 use std::cell::RefCell;
+use std::sync::OnceLock;
 
 use parking_lot::ReentrantMutex;
 
 use super::clock::Clock;
-use crate::routing::fleet::{Fleet, Rules, UpstreamId};
+use crate::routing::fleet::{Fleet, LeaseId, Outcome, Rules, UpstreamId};
 use crate::routing::moment::Moment;
 use crate::routing::select::{Decision, Query, decide};
 
 pub struct SharedFleet {
     clock: Clock,
     state: ReentrantMutex<RefCell<State>>,
+    on_release: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
 struct State {
@@ -28,7 +30,11 @@ struct State {
 impl SharedFleet {
     pub fn new(rules: Rules) -> SharedFleet {
         let state = State { fleet: Fleet::new(rules), decision: None };
-        SharedFleet { clock: Clock::start(), state: ReentrantMutex::new(RefCell::new(state)) }
+        SharedFleet {
+            clock: Clock::start(),
+            state: ReentrantMutex::new(RefCell::new(state)),
+            on_release: OnceLock::new(),
+        }
     }
 
     pub fn now(&self) -> Moment {
@@ -46,6 +52,21 @@ impl SharedFleet {
     pub fn in_one_step<T>(&self, work: impl FnOnce() -> T) -> T {
         let _held = self.state.lock();
         work()
+    }
+
+    /// To be done after every booking that ends; the first one told is kept.
+    pub fn on_release(&self, work: impl Fn() + Send + Sync + 'static) {
+        let _ = self.on_release.set(Box::new(work));
+    }
+
+    /// Ends a booking and does what is to be done then, in one step.
+    pub fn end(&self, lease: LeaseId, outcome: Outcome) {
+        self.in_one_step(|| {
+            self.with(|fleet, now| fleet.end(lease, outcome, now));
+            if let Some(work) = self.on_release.get() {
+                work();
+            }
+        });
     }
 
     /// Decides `query`, keeps the decision for `take_decision`, and returns the upstreams in order.

@@ -140,6 +140,33 @@ impl Endpoint {
     }
 }
 
+/// How urgent a request is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Priority {
+    /// Somebody waits for it.
+    #[default]
+    Interactive,
+    /// Nobody does.
+    Batch,
+}
+
+impl Priority {
+    pub const ALL: [Priority; 2] = [Priority::Interactive, Priority::Batch];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Priority::Interactive => "interactive",
+            Priority::Batch => "batch",
+        }
+    }
+
+    /// Its place in `ALL`.
+    pub fn index(self) -> usize {
+        self as usize
+    }
+}
+
 /// Abilities of a model that a request cannot do without.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Needs {
@@ -171,6 +198,7 @@ pub struct Ask {
     pub previous_response: Option<u64>,
     /// Hash of the tenant; zero while everything is open.
     pub tenant: u64,
+    pub priority: Priority,
 }
 
 impl Ask {
@@ -188,6 +216,7 @@ impl Ask {
             session_name: None,
             previous_response: None,
             tenant: 0,
+            priority: Priority::default(),
         }
     }
 

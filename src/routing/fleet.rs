@@ -7,12 +7,14 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use super::ask::Ask;
+use super::admission::Admission;
+use super::ask::{Ask, Priority};
 use super::group::Groups;
 use super::moment::Moment;
 use super::name::{self, Naming};
 use super::policy::Policy;
 use super::prefix::Prefixes;
+use super::queue::Queue;
 use super::report::{ModelReport, Report};
 use super::session::Sessions;
 use super::signal::Signals;
@@ -39,6 +41,7 @@ pub struct Rules {
     pub groups: Groups,
     /// Of a group's fallbacks, how many are tried for one request.
     pub max_fallbacks: usize,
+    pub admission: Admission,
     pub signals: Signals,
     pub session_ttl: Duration,
     pub max_sessions: usize,
@@ -76,6 +79,7 @@ pub struct Fleet {
     exact: HashMap<String, Vec<HoldingId>>,
     pub(super) bookings: BTreeMap<LeaseId, Booking>,
     next_lease: u64,
+    pub queue: Queue,
     pub sessions: Sessions,
     pub prefixes: Prefixes,
 }
@@ -89,6 +93,7 @@ pub(super) struct Booking {
     pub holding: HoldingId,
     /// Occupies a slot (`Endpoint::runs_model`).
     pub runs_model: bool,
+    pub priority: Priority,
     booked_at: Moment,
     pub first_byte_at: Option<Moment>,
     uncached_tokens: u32,
@@ -113,6 +118,7 @@ impl Fleet {
             exact: HashMap::new(),
             bookings: BTreeMap::new(),
             next_lease: 0,
+            queue: Queue::default(),
             sessions: Sessions::new(rules.max_sessions, rules.session_ttl),
             prefixes: Prefixes::new(rules.session_ttl),
             rules,
@@ -210,6 +216,7 @@ impl Fleet {
         upstream.in_flight += 1;
         if runs_model {
             holding.running += 1;
+            holding.batch_running += u32::from(ask.priority == Priority::Batch);
             holding.usage.add(1, ask.prompt_tokens, now);
             if cold && holding.loading_since.is_none() {
                 holding.loading_since = Some(now);
@@ -220,6 +227,7 @@ impl Fleet {
             upstream: row.upstream,
             holding: row.holding,
             runs_model,
+            priority: ask.priority,
             booked_at: now,
             first_byte_at: None,
             uncached_tokens,
@@ -302,6 +310,11 @@ impl Fleet {
         &self.holding(id).name
     }
 
+    /// The upstream that has it.
+    pub fn upstream_of(&self, id: HoldingId) -> Option<UpstreamId> {
+        self.holdings.get(id.0 as usize).map(|holding| holding.upstream)
+    }
+
     pub(super) fn holding(&self, id: HoldingId) -> &Holding {
         &self.holdings[id.0 as usize]
     }
@@ -351,7 +364,7 @@ impl Fleet {
         let (holdings, free) = (&self.holdings, &mut self.free);
         self.upstreams[id.0 as usize].holdings.retain(|_, held| {
             let holding = &holdings[held.0 as usize];
-            let kept = holding.listed || holding.running > 0;
+            let kept = holding.listed || holding.running > 0 || holding.waiting > 0;
             if !kept {
                 free.push(*held);
             }
@@ -410,6 +423,7 @@ impl Holding {
 
     fn learn_end(&mut self, booking: &Booking, outcome: Outcome, now: Moment) {
         self.running -= 1;
+        self.batch_running -= u32::from(booking.priority == Priority::Batch);
         if self.running == 0 {
             self.loading_since = None;
         }

@@ -41,7 +41,14 @@ pub fn broken(fleet: &Fleet) -> Result<(), String> {
             ));
         }
     }
+    for (index, holding) in fleet.holdings.iter().enumerate() {
+        let waiting = fleet.queue.waiters().filter(|(_, waiter)| waiter.at == Some(HoldingId(index as u32))).count();
+        if holding.waiting as usize != waiting {
+            return Err(format!("L1: {} counts {} waiting and has {waiting}", holding.name, holding.waiting));
+        }
+    }
     let limits = [
+        ("waiting requests", fleet.queue.len(), fleet.rules.admission.max_queue),
         ("holdings", fleet.holdings.len(), MAX_HOLDINGS),
         ("pins", fleet.sessions.len(), fleet.sessions.max_pins()),
         ("prefixes", fleet.prefixes.len(), fleet.prefixes.max_links()),

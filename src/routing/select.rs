@@ -6,6 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::admission::admit;
 use super::ask::{Ask, Dialect, Endpoint};
 use super::candidate::{Candidate, FirstToken, Memory, Residency};
 use super::estimate::median;
@@ -37,6 +38,8 @@ pub struct Decision {
     pub excluded: Vec<(UpstreamId, Exclusion)>,
     /// Where the conversation was served last.
     pub pin: Option<UpstreamId>,
+    /// Which of the rows is to be booked now; `None` while there are rows: the request waits for the first.
+    pub admitted: Option<HoldingId>,
 }
 
 /// An eligible upstream and its points.
@@ -52,6 +55,11 @@ pub struct Row {
     /// Tokens of the prompt that the upstream has likely cached.
     pub covered_tokens: u32,
     pub merits: Merits,
+    /// The upstream takes one more now.
+    pub has_room: bool,
+    pub is_resident: bool,
+    /// `None`: nothing is known of any node's speed.
+    pub first_token: Option<FirstToken>,
     pub(super) name_hash: u64,
 }
 
@@ -100,6 +108,7 @@ pub fn decide(fleet: &Fleet, query: &Query, now: Moment) -> Decision {
         }
         let other = decide_for(fleet, query, fallback, now);
         decision.rows = other.rows;
+        decision.admitted = other.admitted;
         decision.excluded.extend(other.excluded);
     }
     decision
@@ -121,7 +130,7 @@ fn decide_for(fleet: &Fleet, query: &Query, model: &str, now: Moment) -> Decisio
     if let Some(maker) = fleet.sessions.maker(ask, now) {
         keep_maker(fleet, maker, &mut eligible, &mut excluded);
     }
-    keep_lowest_tier(fleet, &mut eligible, &mut excluded);
+    keep_lowest_tier(fleet, ask, &mut eligible, &mut excluded);
     let pin = if ask.endpoint.is_conversation() { fleet.sessions.find(ask, now) } else { None };
     let pin = pin.map(|pin| pin.upstream);
     let pinned = pin.filter(|pin| eligible.iter().any(|offer| fleet.holding(offer.holding).upstream == *pin));
@@ -131,7 +140,8 @@ fn decide_for(fleet: &Fleet, query: &Query, model: &str, now: Moment) -> Decisio
     let tie = session::conversation(ask).unwrap_or(query.request);
     policy.rank(&mut rows, tie, query.request);
     excluded.sort();
-    Decision { rows, excluded, pin }
+    let admitted = if ask.endpoint.runs_model() { admit(policy, &rows) } else { rows.first().map(|row| row.holding) };
+    Decision { rows, excluded, pin, admitted }
 }
 
 /// Whether the upstream of `holding` takes a request at `endpoint` only when translated.
@@ -148,6 +158,16 @@ pub fn dialects_of(fleet: &Fleet, model: &str) -> Vec<Dialect> {
     dialects.sort_by_key(|dialect| dialect.name());
     dialects.dedup();
     dialects
+}
+
+impl Fleet {
+    /// Whether some node that may have the model, or a fallback of it, takes one more request now.
+    pub(super) fn has_room_for(&self, ask: &Ask) -> bool {
+        let open = |model: &str| offers(self, model).iter().any(|offer| self.has_room(offer.holding, ask.priority));
+        let group = self.rules.groups.find(&ask.model).map(|(group, _)| group);
+        let fallbacks = group.into_iter().flat_map(|group| &group.fallbacks).take(self.rules.max_fallbacks);
+        open(&ask.model) || fallbacks.into_iter().any(|model| open(model))
+    }
 }
 
 /// A model on an upstream that a client's name may mean, and on what terms.
@@ -249,9 +269,11 @@ fn keep_maker(
     excluded.extend(others.map(|offer| (fleet.holding(offer.holding).upstream, Exclusion::NotTheMaker)));
 }
 
-fn keep_lowest_tier(fleet: &Fleet, eligible: &mut Vec<Offer>, excluded: &mut Vec<(UpstreamId, Exclusion)>) {
+/// The lowest tier that has room; the lowest of all if none has.
+fn keep_lowest_tier(fleet: &Fleet, ask: &Ask, eligible: &mut Vec<Offer>, excluded: &mut Vec<(UpstreamId, Exclusion)>) {
     let tier = |offer: &Offer| upstream_of(fleet, offer.holding).spec.tier;
-    let Some(lowest) = eligible.iter().map(tier).min() else { return };
+    let open = eligible.iter().filter(|offer| fleet.has_room(offer.holding, ask.priority)).map(tier).min();
+    let Some(lowest) = open.or_else(|| eligible.iter().map(tier).min()) else { return };
     let higher = eligible.extract_if(.., |offer| tier(offer) > lowest);
     excluded.extend(higher.map(|offer| (fleet.holding(offer.holding).upstream, Exclusion::HigherTier)));
 }
@@ -276,6 +298,9 @@ fn judge(fleet: &Fleet, ask: &Ask, eligible: &[Offer], pinned: Option<UpstreamId
             depth: candidate.depth,
             covered_tokens,
             merits,
+            has_room: fleet.has_room(offer.holding, ask.priority),
+            is_resident: candidate.is_resident(),
+            first_token: candidate.first_token,
             name_hash: upstream_of(fleet, offer.holding).name_hash,
         }
     };
@@ -297,7 +322,7 @@ impl Belief<'_> {
         let upstream = &fleet.upstreams[holding.upstream.0 as usize];
         let slots = f64::from(upstream.slots(holding).count);
         let foreign = upstream.foreign_requests(self.now, fleet.rules.stale_after);
-        let requests = f64::from(holding.running.saturating_add(foreign));
+        let requests = f64::from(holding.running.saturating_add(holding.waiting).saturating_add(foreign));
         let reloads = holding.reloads_for(ask.num_ctx);
         let prefix_share = f64::from(self.covered_tokens) / f64::from(ask.prompt_tokens.max(1));
         Candidate {

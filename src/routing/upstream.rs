@@ -96,6 +96,10 @@ pub struct Holding {
     pub abilities: Option<Abilities>,
     /// Live leases for this model.
     pub running: u32,
+    /// Of these, those of batch requests.
+    pub batch_running: u32,
+    /// Requests that wait here with this as their best node.
+    pub waiting: u32,
     /// Of these, those whose first byte has come.
     pub answering: u32,
     /// The most that were ever answered side by side.
@@ -181,6 +185,8 @@ impl Holding {
             context_tokens: None,
             abilities: None,
             running: 0,
+            batch_running: 0,
+            waiting: 0,
             answering: 0,
             answering_peak: 0,
             speed: Speed::default(),

@@ -11,6 +11,7 @@ mod patience;
 mod rig;
 mod talk;
 mod upstream;
+mod waiting;
 
 // What must hold.
 mod bad_input;

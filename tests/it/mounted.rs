@@ -16,6 +16,7 @@ use warmgate::config::{Plan, Upstream as Planned};
 use warmgate::edge::address::Address;
 use warmgate::edge::selection::{Seat, key_of};
 use warmgate::edge::shared_fleet::SharedFleet;
+use warmgate::routing::admission::Admission;
 use warmgate::routing::ask::{Ask, Dialect as Api, Endpoint};
 use warmgate::routing::fleet::{Rules, UpstreamId};
 use warmgate::routing::group::Groups;
@@ -107,6 +108,7 @@ fn rules() -> Rules {
         policy: Policy::Fleet,
         groups: Groups::default(),
         max_fallbacks: 5,
+        admission: Admission::default(),
         signals: Signals::default(),
         session_ttl: Duration::from_secs(60),
         max_sessions: 10,

@@ -5,6 +5,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
+use crate::routing::admission::Admission;
 use crate::routing::chain::mix;
 use crate::routing::chain::{Chain, Link};
 use crate::routing::fleet::{Asked, Fleet, Outcome, Rules};
@@ -43,6 +44,7 @@ fn rules() -> Rules {
         policy: Policy::Fleet,
         groups: Groups::default(),
         max_fallbacks: 5,
+        admission: Admission::default(),
         signals: Signals::default(),
         session_ttl: Duration::from_secs(900),
         max_sessions: 100,

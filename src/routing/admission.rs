@@ -1,0 +1,159 @@
+//! How much work a node is given, and what becomes of requests beyond that.
+//!
+//! Engines queue blindly: what has been handed over cannot be taken back when a better node comes free.
+//! So a node whose slots are known gets these filled, and `engine_queue` of them waiting; whatever comes
+//! beyond waits here. It counts in the depth of the node that is best for it, and is bound late, to the
+//! first node that is right for it. Slots that are only assumed limit nobody: an engine set to eight must
+//! not be served one by one.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::ask::Priority;
+use super::fleet::{Fleet, HoldingId};
+use super::laws;
+use super::moment::Moment;
+use super::policy::Policy;
+use super::queue::{Sweep, WaiterId, Weights};
+use super::select::{Query, Row};
+use super::upstream::SlotsSource;
+
+/// What may be configured about admission.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Admission {
+    /// How many requests may wait at an engine, in units of its slots.
+    pub engine_queue: f64,
+    /// Requests that may wait here.
+    pub max_queue: usize,
+    pub weights: Weights,
+    /// Share of a node's slots that batch may not take.
+    pub reserve_for_interactive: f64,
+}
+
+impl Default for Admission {
+    fn default() -> Admission {
+        Admission { engine_queue: 1.0, max_queue: 512, weights: [3.0, 1.0], reserve_for_interactive: 0.0 }
+    }
+}
+
+/// The queue has as many in it as it may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueFull;
+
+impl Fleet {
+    /// Whether a model on an upstream takes one more request of that class now.
+    pub fn has_room(&self, id: HoldingId, class: Priority) -> bool {
+        let holding = self.holding(id);
+        let slots = self.upstreams[holding.upstream.0 as usize].slots(holding);
+        if !matches!(slots.source, SlotsSource::Configured | SlotsSource::Reported) {
+            return true;
+        }
+        let (slots, rules) = (f64::from(slots.count), &self.rules.admission);
+        let at_most = |share: f64| (slots * share).floor().max(1.0);
+        let in_all = f64::from(holding.running) < at_most(1.0 + rules.engine_queue);
+        let unreserved = class == Priority::Interactive
+            || rules.reserve_for_interactive <= 0.0
+            || f64::from(holding.batch_running) < at_most(1.0 - rules.reserve_for_interactive);
+        in_all && unreserved
+    }
+
+    /// Lets a request wait, counted where `at` says.
+    pub fn wait(&mut self, query: Arc<Query>, at: Option<HoldingId>, now: Moment) -> Result<WaiterId, QueueFull> {
+        if self.queue.len() >= self.rules.admission.max_queue {
+            return Err(QueueFull);
+        }
+        let id = self.queue.enter(query, at, self.rules.admission.weights, now);
+        self.count_waiting(at, 1);
+        laws::check(self);
+        Ok(id)
+    }
+
+    /// A request waits no longer: its client left, or it has waited long enough.
+    pub fn stop_waiting(&mut self, id: WaiterId) {
+        let gone = self.queue.leave(id);
+        self.count_waiting(gone.and_then(|waiter| waiter.at), -1);
+        laws::check(self);
+    }
+
+    /// Begins a look over the queue; `Sweep::next` gives those who may try to go, and each is answered with
+    /// `bound` or `place`. Each sees in the depths only those whose turn comes before its own.
+    pub fn sweep(&mut self) -> Sweep {
+        let order = self.queue.order();
+        let before: BTreeMap<_, _> = order.iter().map(|id| (*id, self.queue.place(*id, None))).collect();
+        before.values().for_each(|at| self.count_waiting(*at, -1));
+        Sweep { order: order.into(), before, full: Vec::new() }
+    }
+
+    /// A waiting request was booked.
+    pub fn bound(&mut self, id: WaiterId) {
+        let served = self.queue.serve(id);
+        self.count_waiting(served.and_then(|waiter| waiter.at), -1);
+    }
+
+    /// A waiting request goes on waiting, with `at` as its best.
+    pub fn place(&mut self, id: WaiterId, at: Option<HoldingId>) {
+        if self.queue.get(id).is_some() {
+            let before = self.queue.place(id, at);
+            self.count_waiting(before, -1);
+            self.count_waiting(at, 1);
+        }
+    }
+
+    /// Seconds until a request for that model there would have its turn, as far as speeds are known.
+    pub fn wait_s(&self, id: HoldingId) -> Option<f64> {
+        let holding = self.holding(id);
+        let slots = self.upstreams[holding.upstream.0 as usize].slots(holding).count;
+        let ahead = (holding.running + holding.waiting + 1).saturating_sub(slots);
+        holding.speed.service_s().map(|service_s| f64::from(ahead) * service_s / f64::from(slots))
+    }
+
+    fn count_waiting(&mut self, at: Option<HoldingId>, change: i32) {
+        if let Some(holding) = at.and_then(|at| self.holdings.get_mut(at.0 as usize)) {
+            holding.waiting = holding.waiting.saturating_add_signed(change);
+        }
+    }
+}
+
+impl Sweep {
+    /// The next one that may try to go. The rest stay where they were.
+    pub fn next(&mut self, fleet: &mut Fleet) -> Option<(WaiterId, Arc<Query>)> {
+        while let Some(id) = self.order.pop_front() {
+            let Some(waiter) = fleet.queue.get(id) else { continue };
+            let query = waiter.query.clone();
+            let (model, class) = (&query.ask.model, query.ask.priority);
+            let is_full = |(full, of): &(String, Priority)| full == model && *of == class;
+            if !self.full.iter().any(is_full) {
+                if fleet.has_room_for(&query.ask) {
+                    return Some((id, query));
+                }
+                self.full.push((model.clone(), class));
+            }
+            fleet.place(id, self.before.get(&id).copied().flatten());
+        }
+        None
+    }
+}
+
+/// Which of the ranked rows is to be booked now; `None`: the request waits for the first.
+///
+/// By `fleet` the best one is waited for, since the score has weighed the wait; but never for longer than
+/// another node that has room and the model in memory would take, where both times can be told. Under
+/// the other policies, which do not look at the wait, the first with room is taken.
+pub(super) fn admit(policy: Policy, rows: &[Row]) -> Option<HoldingId> {
+    let best = rows.first()?;
+    let chosen = if policy != Policy::Fleet {
+        rows.iter().find(|row| row.has_room)
+    } else if best.has_room {
+        Some(best)
+    } else {
+        rows.iter().find(|row| row.has_room && row.is_resident && is_sooner(row, best))
+    };
+    chosen.map(|row| row.holding)
+}
+
+fn is_sooner(row: &Row, than: &Row) -> bool {
+    row.first_token.zip(than.first_token).is_some_and(|(here, there)| here.total_s() < there.total_s())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,269 @@
+//! Who is let in, who waits where, and who goes next: the queue driven as the product drives it.
+
+use std::time::Duration;
+
+use super::*;
+use crate::routing::ask::{Ask, Dialect};
+use crate::routing::chain::{Chain, Link, mix};
+use crate::routing::fleet::{LeaseId, Outcome, Rules, UpstreamId};
+use crate::routing::group::Groups;
+use crate::routing::name::Naming;
+use crate::routing::report::{ModelReport, Report};
+use crate::routing::select::{Decision, decide};
+use crate::routing::signal::Signals;
+use crate::routing::upstream::{Spec, Traits};
+
+const OLLAMA: Traits = Traits {
+    dialects: &[Dialect::Ollama, Dialect::OpenAi],
+    naming: Naming::Ollama,
+    fixed_models: false,
+    lacks: &[],
+    stores_responses: false,
+    default_slots: 1,
+};
+const MODEL: &str = "moss:7b";
+const NOW: Moment = Moment(1_000_000);
+
+struct Rig {
+    fleet: Fleet,
+    now: Moment,
+    requests: u64,
+}
+
+impl Rig {
+    /// Nodes with these slots (0: not known), the model resident on all.
+    fn over(slots: &[u32], admission: Admission) -> Rig {
+        let mut fleet = Fleet::new(Rules {
+            policy: Policy::Fleet,
+            groups: Groups::default(),
+            max_fallbacks: 5,
+            admission,
+            signals: Signals::default(),
+            session_ttl: Duration::from_secs(900),
+            max_sessions: 1000,
+            stale_after: Duration::from_secs(15),
+        });
+        for (index, slots) in slots.iter().enumerate() {
+            let id = fleet.join(Spec {
+                name: format!("n{index}"),
+                engine: Some(OLLAMA),
+                slots: Some(*slots).filter(|slots| *slots > 0),
+                memory_bytes: None,
+                bandwidth_bytes_s: None,
+                weight: 1.0,
+                tier: 0,
+                drain: false,
+            });
+            fleet.learn_health(id, true);
+            let model = ModelReport { name: MODEL.into(), resident: true, ..ModelReport::default() };
+            let report = Report { models: vec![model], ..Report::default() };
+            let asked = fleet.asked(id, NOW);
+            fleet.learn_report(id, &report, asked, NOW);
+        }
+        Rig { fleet, now: NOW, requests: 0 }
+    }
+
+    fn stranger(&mut self) -> Query {
+        self.requests += 1;
+        Query { ask: Ask { model: MODEL.into(), ..Ask::plain() }, tried: Vec::new(), request: self.requests }
+    }
+
+    fn batch(&mut self) -> Query {
+        let mut query = self.stranger();
+        query.ask.priority = Priority::Batch;
+        query
+    }
+
+    /// As the edge does it: books, or lets it wait.
+    fn enter(&mut self, query: Query) -> Result<(UpstreamId, LeaseId), WaiterId> {
+        let decision = decide(&self.fleet, &query, self.now);
+        match self.book(&query, &decision) {
+            Some(booked) => Ok(booked),
+            None => {
+                Err(self.fleet.wait(Arc::new(query), Some(decision.rows[0].holding), self.now).expect("room to wait"))
+            }
+        }
+    }
+
+    fn book(&mut self, query: &Query, decision: &Decision) -> Option<(UpstreamId, LeaseId)> {
+        let row = decision.rows.iter().find(|row| Some(row.holding) == decision.admitted)?;
+        Some((row.upstream, self.fleet.book(row, &query.ask, self.now)))
+    }
+
+    fn sweep(&mut self) -> Vec<(WaiterId, UpstreamId)> {
+        let mut gone = Vec::new();
+        let mut sweep = self.fleet.sweep();
+        while let Some((id, query)) = sweep.next(&mut self.fleet) {
+            let decision = decide(&self.fleet, &query, self.now);
+            match self.book(&query, &decision) {
+                Some((upstream, _)) => {
+                    self.fleet.bound(id);
+                    gone.push((id, upstream));
+                }
+                None => self.fleet.place(id, decision.rows.first().map(|row| row.holding)),
+            }
+        }
+        assert_eq!(laws::broken(&self.fleet), Ok(()));
+        gone
+    }
+
+    fn end(&mut self, lease: LeaseId) {
+        self.fleet.end(lease, Outcome::Void, self.now);
+    }
+
+    fn running(&self) -> Vec<u32> {
+        self.fleet.upstreams().map(|(_, upstream)| upstream.in_flight).collect()
+    }
+
+    fn waiting(&self) -> Vec<u32> {
+        let ids = self.fleet.upstreams().map(|(id, _)| id);
+        ids.flat_map(|id| self.fleet.holdings_of(id)).map(|holding| holding.waiting).collect()
+    }
+}
+
+fn none_at_engines() -> Admission {
+    Admission { engine_queue: 0.0, ..Admission::default() }
+}
+
+/// Requests at once over nodes with these slots: what runs where, and how many wait.
+#[track_caller]
+fn check(slots: &[u32], admission: Admission, requests: usize, running: &[u32], waiting: u32) {
+    let mut rig = Rig::over(slots, admission);
+    for _ in 0..requests {
+        let query = rig.stranger();
+        let _ = rig.enter(query);
+    }
+    assert_eq!((rig.running().as_slice(), rig.waiting().iter().sum()), (running, waiting));
+}
+
+#[test]
+fn que_02_every_slot_is_filled_at_once_and_no_more() {
+    check(&[5, 3], none_at_engines(), 8, &[5, 3], 0);
+    check(&[5, 3], none_at_engines(), 20, &[5, 3], 12);
+    check(&[3], Admission::default(), 11, &[6], 5);
+    check(&[2], Admission { engine_queue: 0.5, ..Admission::default() }, 11, &[3], 8);
+}
+
+#[test]
+fn slots_that_are_only_assumed_limit_nobody() {
+    check(&[0], none_at_engines(), 20, &[20], 0);
+}
+
+#[test]
+fn who_waits_counts_in_the_depth_where_it_waits() {
+    let mut rig = Rig::over(&[1, 1], none_at_engines());
+    for _ in 0..6 {
+        let query = rig.stranger();
+        let _ = rig.enter(query);
+    }
+    assert_eq!(rig.waiting(), [2, 2]);
+    let query = rig.stranger();
+    let decision = decide(&rig.fleet, &query, rig.now);
+    assert_eq!(decision.rows[0].depth, 3.0);
+}
+
+#[test]
+fn the_first_node_that_comes_free_is_taken() {
+    let mut rig = Rig::over(&[1, 1], none_at_engines());
+    let running: Vec<_> = (0..2).map(|_| rig.stranger()).collect();
+    let leases: Vec<_> = running.into_iter().map(|query| rig.enter(query).expect("room")).collect();
+    let query = rig.stranger();
+    let waiter = rig.enter(query).expect_err("both are full");
+    let where_it_waits =
+        rig.fleet.queue.get(waiter).and_then(|waiter| waiter.at).map(|at| rig.fleet.holding(at).upstream);
+    let (other, lease) = *leases.iter().find(|(upstream, _)| Some(*upstream) != where_it_waits).expect("two nodes");
+    rig.end(lease);
+    assert_eq!(rig.sweep(), [(waiter, other)]);
+    assert!(rig.fleet.queue.is_empty() && rig.waiting() == [0, 0]);
+}
+
+#[test]
+fn half_of_the_slots_are_kept_from_batch() {
+    let mut rig = Rig::over(&[4], Admission { reserve_for_interactive: 0.5, ..none_at_engines() });
+    for _ in 0..4 {
+        let query = rig.batch();
+        let _ = rig.enter(query);
+    }
+    assert_eq!((rig.running(), rig.waiting()), (vec![2], vec![2]));
+    for _ in 0..2 {
+        let query = rig.stranger();
+        rig.enter(query).expect("its own half");
+    }
+    assert_eq!(rig.sweep(), [], "what is kept from batch is kept");
+}
+
+#[test]
+fn a_node_of_one_slot_takes_batch_all_the_same() {
+    let mut rig = Rig::over(&[1], Admission { reserve_for_interactive: 0.9, ..none_at_engines() });
+    let query = rig.batch();
+    rig.enter(query).expect("batch never starves");
+}
+
+#[test]
+fn que_03_the_queue_has_an_end() {
+    let mut rig = Rig::over(&[1], Admission { max_queue: 2, ..none_at_engines() });
+    for _ in 0..3 {
+        let query = rig.stranger();
+        let _ = rig.enter(query);
+    }
+    let query = Arc::new(rig.stranger());
+    assert_eq!(rig.fleet.wait(query, None, NOW), Err(QueueFull));
+}
+
+#[test]
+fn whoever_leaves_the_queue_leaves_the_depth() {
+    let mut rig = Rig::over(&[1], none_at_engines());
+    let [first, second] = [rig.stranger(), rig.stranger()];
+    rig.enter(first).expect("room");
+    let waiter = rig.enter(second).expect_err("full");
+    rig.fleet.stop_waiting(waiter);
+    rig.fleet.stop_waiting(waiter);
+    assert_eq!(rig.waiting(), [0]);
+}
+
+/// A request that the first node serves: `prefill_s` to its first byte, two seconds more to its end.
+fn serve_at_home(rig: &mut Rig, query: &Query, prefill_s: f64) {
+    let decision = decide(&rig.fleet, query, rig.now);
+    let row = decision.rows.iter().find(|row| row.upstream == UpstreamId(0)).expect("the first node").clone();
+    let lease = rig.fleet.book(&row, &query.ask, rig.now);
+    rig.now = rig.now + Duration::from_secs_f64(prefill_s);
+    rig.fleet.first_byte(lease, &query.ask, rig.now);
+    rig.now = rig.now + Duration::from_secs(2);
+    rig.fleet.end(lease, Outcome::Done { output_tokens: Some(100) }, rig.now);
+}
+
+/// A conversation of so many tokens that the first node has served, and its next turn.
+fn at_home(rig: &mut Rig, tokens: u32) -> Query {
+    let link = |n: u64, tokens| Link { hash: mix(9, n), tokens, ends_message: true };
+    let chain = |links| Chain { root: 0, links };
+    let mut query = rig.stranger();
+    query.ask.chain = chain(vec![link(1, tokens)]);
+    query.ask.prompt_tokens = tokens;
+    serve_at_home(rig, &query, f64::from(tokens) / 1000.0);
+    query.ask.chain = chain(vec![link(1, tokens), link(2, tokens + 50)]);
+    query.ask.prompt_tokens = tokens + 50;
+    query
+}
+
+/// The next turn of a conversation, with a request of two seconds before it at home and the other node
+/// idle: whether it waits. Load weighs nothing in this score, which alone would wait for ever.
+#[track_caller]
+fn check_pinned(tokens: u32, waits: bool) {
+    let mut rig = Rig::over(&[1, 1], none_at_engines());
+    rig.fleet.rules.signals.queue_depth.per_depth = 0.0;
+    rig.fleet.rules.signals.session.per_depth = 0.0;
+    let next = at_home(&mut rig, tokens);
+    for _ in 0..50 {
+        let quick = rig.stranger();
+        serve_at_home(&mut rig, &quick, 0.001);
+    }
+    assert_eq!(rig.enter(next.clone()).expect("room at home").0, UpstreamId(0));
+    let entered = rig.enter(next);
+    assert_eq!(entered.is_err(), waits, "{tokens} tokens, {entered:?}");
+}
+
+#[test]
+fn a_pinned_conversation_waits_only_while_that_is_cheaper_than_the_prefill_elsewhere() {
+    check_pinned(40_000, true);
+    check_pinned(200, false);
+}
