@@ -30,8 +30,8 @@ use std::path::Path;
 
 pub use engine::{default_slots, engine_names};
 pub use plan::{
-    AccessLog, Admin, Admission, Affinity, Group, GroupTarget, Health, Limits, Listen, Log, Plan, Resilience, Routing,
-    Server, Shutdown, Telemetry, Timeouts, Upstream,
+    AccessLog, Admin, Admission, Affinity, Group, GroupTarget, Health, Heartbeat, Limits, Listen, Log, Plan,
+    Resilience, Routing, Server, Shutdown, Telemetry, Timeouts, Upstream, UsageProbe,
 };
 pub use policy::Policy;
 pub use problem::{Problem, Problems};

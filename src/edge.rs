@@ -5,6 +5,7 @@
 //! decisions and carries them out. Rules live there, not here.
 
 pub mod access_log;
+pub mod active;
 pub mod address;
 pub mod admin;
 pub mod answer;
@@ -48,4 +49,5 @@ pub mod telemetry;
 #[cfg(test)]
 mod testbed;
 pub mod translation;
+pub mod verdict;
 pub mod waiting_room;

@@ -59,6 +59,8 @@ pub struct Engine {
     pub polls: &'static [Poll],
     /// The engine serves the models it lists and no others: always resident, nothing to load.
     pub fixed_models: bool,
+    /// A stream of its OpenAI API ends with an event of counts if `stream_options` asks for it.
+    pub counts_on_request: bool,
     /// Parallel requests a model, assumed only to divide depth by, never to limit.
     pub default_slots: u32,
     /// Understands the bodies of one round; an error says which is not what it should be.

@@ -1,16 +1,20 @@
 //! Other people's bytes: what clients send, what engines answer, and how errors are spelled.
 //!
 //! Everything here is pure: bytes in, values out, no clock, no I/O, no logging. Requests are read in
-//! one pass and never rewritten here; answers are read on a copy and never changed. No input, however
-//! broken, makes this code panic, and every buffer has a named limit.
+//! one pass and never rewritten here; answers are read on a copy and never changed, but for translation and
+//! for the one event that `unasked` takes out. No input, however broken, makes this code panic, and every
+//! buffer has a named limit.
 
+pub mod border;
 pub mod count;
+pub mod edit;
 pub mod error;
 pub mod framing;
 pub mod observe;
 pub mod peek;
 pub mod prometheus;
 pub mod translate;
+pub mod unasked;
 
 mod body;
 mod digest;
@@ -26,6 +30,7 @@ mod size;
 mod speech;
 mod sse;
 mod steps;
+mod stream_options;
 mod surrogate;
 mod turn;
 mod usage;

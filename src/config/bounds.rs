@@ -82,6 +82,7 @@ fn check_spans(written: &File, report: &mut Report) {
         check_span("timeouts.first_byte", timeouts.first_byte, report);
         check_span("timeouts.idle", timeouts.idle, report);
         check_span("timeouts.client_write", timeouts.client_write, report);
+        check_span("timeouts.heartbeat", timeouts.heartbeat.and_then(|heartbeat| heartbeat.0), report);
     }
     if let Some(health) = &written.health {
         check_span("health.interval", health.interval, report);

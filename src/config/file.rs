@@ -10,7 +10,7 @@ use http::HeaderName;
 
 use super::engine::EngineName;
 use super::node::Node;
-use super::plan::AccessLog;
+use super::plan::{AccessLog, Heartbeat, UsageProbe};
 use super::policy::Policy;
 use super::problem::Report;
 use super::read::{Read, Spot, one_of, section};
@@ -34,12 +34,13 @@ section! {
         health: Health,
         telemetry: Telemetry,
         limits: Limits,
+        usage_probe: UsageProbe,
         routing_headers: bool,
         server: Server,
         shutdown: Shutdown,
         log: Log,
     } later [
-        "usage_probe", "management", "cors", "trusted_peers", "state_file", "tenants"
+        "management", "cors", "trusted_peers", "state_file", "tenants"
     ]
 }
 
@@ -114,7 +115,9 @@ section! { Priorities { interactive: u32, batch: u32, } later [] }
 
 section! { Resilience { attempts: u32, max_fallbacks: u32, } later ["breaker", "slow_start", "resume_streams"] }
 
-section! { Timeouts { connect: Span, first_byte: Span, idle: Span, client_write: Span, } later [] }
+section! {
+    Timeouts { connect: Span, first_byte: Span, idle: Span, client_write: Span, heartbeat: Heartbeat, } later []
+}
 
 section! { Health { interval: Span, timeout: Span, unhealthy_after: u32, healthy_after: u32, } later [] }
 
@@ -131,5 +134,20 @@ section! { Log { access: AccessLog, } later [] }
 impl Read for AccessLog {
     fn read(at: Spot, report: &mut Report) -> Option<AccessLog> {
         one_of(at, &AccessLog::NAMES, &[], report)
+    }
+}
+
+impl Read for UsageProbe {
+    fn read(at: Spot, report: &mut Report) -> Option<UsageProbe> {
+        one_of(at, &UsageProbe::NAMES, &[], report)
+    }
+}
+
+impl Read for Heartbeat {
+    fn read(at: Spot, report: &mut Report) -> Option<Heartbeat> {
+        match at.node.scalar().as_deref() {
+            Some("off") => Some(Heartbeat(None)),
+            _ => Span::read(at, report).map(|every| Heartbeat(Some(every))),
+        }
     }
 }

@@ -32,6 +32,7 @@ pub struct Plan {
     pub health: Health,
     pub telemetry: Telemetry,
     pub limits: Limits,
+    pub usage_probe: UsageProbe,
     /// Whether answers carry the `X-Fleet-*` headers.
     pub routing_headers: bool,
     pub server: Server,
@@ -158,6 +159,21 @@ pub struct Timeouts {
     pub idle: Span,
     /// For one write to a client that does not read.
     pub client_write: Span,
+    /// Of a stream to its client while the engine says nothing.
+    pub heartbeat: Heartbeat,
+}
+
+/// How often; `None`: never.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Heartbeat(pub Option<Span>);
+
+impl Serialize for Heartbeat {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        match self.0 {
+            None => to.serialize_str("off"),
+            Some(every) => every.serialize(to),
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -183,6 +199,18 @@ pub struct Limits {
     pub body: ByteSize,
     /// For the bodies of all requests together; not below `body`.
     pub memory_for_bodies: ByteSize,
+}
+
+/// Whether streams are made to tell their counts where the client did not ask for them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum UsageProbe {
+    Off,
+    On,
+}
+
+impl UsageProbe {
+    pub const NAMES: [(&'static str, UsageProbe); 2] = [("off", UsageProbe::Off), ("on", UsageProbe::On)];
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -273,6 +301,7 @@ impl Default for Plan {
             health: Health::default(),
             telemetry: Telemetry { interval: Span::from_secs(2), stale_after: Span::from_secs(15) },
             limits: Limits::default(),
+            usage_probe: UsageProbe::Off,
             routing_headers: true,
             server: Server { threads: 0 },
             shutdown: Shutdown { grace: minutes(5) },
@@ -307,6 +336,7 @@ impl Default for Timeouts {
             first_byte: minutes(15),
             idle: minutes(5),
             client_write: Span::from_secs(60),
+            heartbeat: Heartbeat(None),
         }
     }
 }

@@ -25,6 +25,7 @@ pub fn plan(written: File, folder: &Path, report: &mut Report) -> Plan {
     lay_times(&mut plan, written.timeouts.unwrap_or_default());
     lay_watching(&mut plan, written.health.unwrap_or_default(), written.telemetry.unwrap_or_default());
     lay_limits(&mut plan, written.limits.unwrap_or_default());
+    lay(&mut plan.usage_probe, written.usage_probe);
     lay(&mut plan.routing_headers, written.routing_headers);
     lay(&mut plan.server.threads, written.server.and_then(|server| server.threads));
     lay(&mut plan.shutdown.grace, written.shutdown.and_then(|shutdown| shutdown.grace));
@@ -156,6 +157,7 @@ fn lay_times(plan: &mut Plan, written: file::Timeouts) {
     lay(&mut plan.timeouts.first_byte, written.first_byte);
     lay(&mut plan.timeouts.idle, written.idle);
     lay(&mut plan.timeouts.client_write, written.client_write);
+    lay(&mut plan.timeouts.heartbeat, written.heartbeat);
 }
 
 fn lay_watching(plan: &mut Plan, health: file::Health, telemetry: file::Telemetry) {

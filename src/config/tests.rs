@@ -131,7 +131,7 @@ fn unknown_keys() {
     check(
         "? [a]\n: 1",
         &[
-            "1: ?: unknown key; known here: listen, admin, upstreams, models, routing, affinity, admission, resilience, timeouts, health, telemetry, limits, routing_headers, server, shutdown, log",
+            "1: ?: unknown key; known here: listen, admin, upstreams, models, routing, affinity, admission, resilience, timeouts, health, telemetry, limits, usage_probe, routing_headers, server, shutdown, log",
         ],
     );
 }
@@ -208,6 +208,22 @@ fn values_that_clash() {
     check(
         "upstreams:\n  - {name: a, url: 'http://B:80/'}\n  - {name: a, url: 'http://b'}\n",
         &["3: upstreams[1].name: the same as upstreams[0].name", "3: upstreams[1].url: the same as upstreams[0].url"],
+    );
+}
+
+#[test]
+fn switches_and_spans_that_may_be_off() {
+    check_plan("usage_probe: on", |plan| plan.usage_probe = plan::UsageProbe::On);
+    check_plan("usage_probe: off", |_| {});
+    check("usage_probe: true", &["1: usage_probe: `true` is not known; known here: off, on"]);
+    check_plan("timeouts: {heartbeat: 15s}", |plan| {
+        plan.timeouts.heartbeat = plan::Heartbeat(Some(Span::from_secs(15)));
+    });
+    check_plan("timeouts: {heartbeat: off}", |_| {});
+    check("timeouts: {heartbeat: 0s}", &["1: timeouts.heartbeat: must be more than zero"]);
+    check(
+        "timeouts: {heartbeat: no}",
+        &["1: timeouts.heartbeat: `no` is not a duration; write it like 250ms, 30s or 15m"],
     );
 }
 

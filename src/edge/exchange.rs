@@ -4,7 +4,6 @@
 //! here. An exchange ends once, in `end`, however it comes about.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -13,6 +12,7 @@ use pingora_core::Error;
 use pingora_proxy::Session;
 
 use super::access_log;
+use super::active::Active;
 use super::clock::wall_ms;
 use super::headers;
 use super::ingress::Ingress;
@@ -26,7 +26,9 @@ use super::refusal::Refusal;
 use super::replay::Replay;
 use super::request_id;
 use super::translation::Translation;
+use super::verdict::Verdict;
 use super::waiting_room::{Entered, Ticket, Unserved};
+use crate::config::UsageProbe;
 use crate::routing::ask::{Ask, Dialect, Endpoint};
 use crate::routing::fleet::{HoldingId, Outcome};
 use crate::routing::moment::Moment;
@@ -34,7 +36,9 @@ use crate::routing::name::Naming;
 use crate::routing::retry::Cause;
 use crate::routing::select::{Decision, Query, Row, decide};
 use crate::routing::session;
+use crate::wire::framing::Framing;
 use crate::wire::observe::{Observed, Observer, Place};
+use crate::wire::unasked::Unasked;
 
 pub struct Exchange {
     pub ingress: Arc<Ingress>,
@@ -47,6 +51,8 @@ pub struct Exchange {
     /// An answer that needs no node after all.
     pub ready_answer: Option<Vec<u8>>,
     payload: Option<Payload>,
+    /// Of the current attempt, where Warmgate asked for counts and the client did not.
+    unasked: Option<Unasked>,
     observer: Option<Observer>,
     /// The answer ends with the upstream's connection, so that a cut looks like an end.
     pub end_is_unsure: bool,
@@ -92,22 +98,9 @@ struct Current {
     /// The node is asked in another dialect than the client's.
     is_translated: bool,
     lease: Lease,
+    /// The head of its answer has come.
+    is_answering: bool,
     success: bool,
-}
-
-struct Active(Arc<AtomicUsize>);
-
-impl Active {
-    fn new(count: &Arc<AtomicUsize>) -> Active {
-        count.fetch_add(1, Ordering::Relaxed);
-        Active(count.clone())
-    }
-}
-
-impl Drop for Active {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
 }
 
 /// Of a path that a client made up, kept in log and receipt.
@@ -123,6 +116,7 @@ impl Exchange {
             translation: None,
             ready_answer: None,
             payload: None,
+            unasked: None,
             observer: None,
             end_is_unsure: false,
             cut_at: None,
@@ -165,10 +159,14 @@ impl Exchange {
             return Err(Refusal::Internal);
         };
         let (ask, memory) = (&query.ask, &self.ingress.body_limits.memory);
+        self.unasked = None;
         let prepared = if current.is_translated {
             payload.translated(&current.model, ask, memory)?
         } else {
-            payload.under(&current.model, ask, &current.node, memory)?
+            let may_probe = self.ingress.plan.usage_probe == UsageProbe::On;
+            let probe = may_probe.then(|| payload.usage_probe(&current.node)).flatten();
+            self.unasked = probe.map(|_| Unasked::default());
+            payload.under(&current.model, ask, &current.node, probe, memory)?
         };
         let body;
         (body, self.translation) = match prepared {
@@ -230,8 +228,15 @@ impl Exchange {
         let query = self.query.as_ref().ok_or(Refusal::Internal)?;
         let node = self.ingress.node(row.upstream).cloned().ok_or(Refusal::Internal)?;
         self.receipt.affinity = affinity(&query.ask, &decision, &row);
-        self.current =
-            Some(Current { node: node.clone(), holding: row.holding, model, is_translated, lease, success: false });
+        self.current = Some(Current {
+            node: node.clone(),
+            holding: row.holding,
+            model,
+            is_translated,
+            lease,
+            is_answering: false,
+            success: false,
+        });
         self.receipt.attempts.push(Attempt::new(row, decision));
         Ok(node)
     }
@@ -247,9 +252,8 @@ impl Exchange {
 
     /// How the head of an answer says that the attempt failed, if it does.
     pub fn cause_of(&self, response: &ResponseHeader) -> Option<Cause> {
-        let runs_model = self.query.as_ref().is_some_and(|query| query.ask.endpoint.runs_model());
-        if runs_model && response.status.is_success() && headers::declares_nothing(response) {
-            return Some(Cause::Nonsense);
+        if self.runs_model() && response.status.is_success() && headers::declares_nothing(response) {
+            return Some(Cause::Empty);
         }
         Cause::of_status(response.status.as_u16())
     }
@@ -288,12 +292,17 @@ impl Exchange {
     }
 
     /// The current node's answer has begun, in these terms of the node's.
-    pub fn answering(&mut self, status: u16, content_type: &str) {
+    pub fn answering(&mut self, response: &ResponseHeader) {
+        let (status, content_type) = (response.status.as_u16(), &headers::content_type(response));
         self.receipt.status = status;
+        if Framing::of(content_type) != Framing::Events || !headers::may_shrink(response) {
+            self.unasked = None;
+        }
         self.refusal = None;
         let success = (200..300).contains(&status);
         if let (Some(current), Some(query)) = (&mut self.current, &self.query) {
             current.success = success;
+            current.is_answering = true;
             let endpoint = self.translation.as_ref().map_or(query.ask.endpoint, |translation| translation.called);
             self.observer = success.then(|| Observer::new(endpoint, content_type));
         }
@@ -312,23 +321,49 @@ impl Exchange {
         }
     }
 
-    /// The answer came to its end as far as HTTP can tell; an error if it was cut after all.
-    pub fn complete(&mut self) -> Result<(), Cut> {
-        let Some(observer) = self.observer.take() else {
-            self.completed(Observed::default());
-            return Ok(());
-        };
+    /// What of the answer's bytes the client gets of those that go by; `None`: nothing yet.
+    pub fn wanted(&mut self, chunk: Bytes) -> Option<Bytes> {
+        match self.unasked.as_mut().and_then(|unasked| unasked.feed(&chunk)) {
+            Some(passed) => (!passed.is_empty()).then(|| passed.into()),
+            None => Some(chunk),
+        }
+    }
+
+    /// What was kept back of an answer that is over.
+    pub fn kept_back(&mut self) -> Vec<u8> {
+        self.unasked.take().map(Unasked::finish).unwrap_or_default()
+    }
+
+    /// Whether the answer promised something and ends before its first byte.
+    pub fn is_empty_answer(&self) -> bool {
+        let promised = self.current.as_ref().is_some_and(|current| current.success);
+        self.runs_model() && promised && self.receipt.first_byte_ms.is_none()
+    }
+
+    pub fn runs_model(&self) -> bool {
+        self.query.as_ref().is_some_and(|query| query.ask.endpoint.runs_model())
+    }
+
+    /// Whether the current node has sent the head of its answer.
+    pub fn is_answering(&self) -> bool {
+        self.current.as_ref().is_some_and(|current| current.is_answering)
+    }
+
+    /// What was learnt from an answer that came to its end as far as HTTP can tell; an error if it was
+    /// cut after all.
+    pub fn observed(&mut self) -> Result<Observed, Cut> {
+        let Some(observer) = self.observer.take() else { return Ok(Observed::default()) };
         let place = observer.place();
         let observed = observer.finish();
         if self.end_is_unsure && !observed.complete && !observed.error {
             self.cut_at = Some(place);
             return Err(Cut);
         }
-        self.completed(observed);
-        Ok(())
+        Ok(observed)
     }
 
-    fn completed(&mut self, observed: Observed) {
+    /// The answer is whole.
+    pub fn completed(&mut self, observed: Observed) {
         self.receipt.prompt_tokens = observed.prompt_tokens;
         self.receipt.cached_tokens = observed.cached_tokens;
         self.receipt.output_tokens = observed.output_tokens;
@@ -341,38 +376,38 @@ impl Exchange {
             });
         }
         match self.receipt.status {
-            _ if observed.error => self.end("stream_error", Outcome::Failed),
-            200..300 => self.end("ok", Outcome::Done { output_tokens: observed.output_tokens }),
-            500.. => self.end("backend_error", Outcome::Failed),
-            _ => self.end("client_error", Outcome::Void),
+            _ if observed.error => self.end(Verdict::StreamError, Outcome::Failed),
+            200..300 => self.end(Verdict::Ok, Outcome::Done { output_tokens: observed.output_tokens }),
+            500.. => self.end(Verdict::BackendError, Outcome::Failed),
+            _ => self.end(Verdict::ClientError, Outcome::Void),
         }
     }
 
-    /// The answer was cut after it had begun.
-    pub fn cut(&mut self) {
-        self.end("cut", Outcome::Failed);
+    /// The answer failed after it had begun.
+    pub fn broke_off(&mut self, how: Verdict) {
+        self.end(how, Outcome::Failed);
     }
 
     /// The request is answered here, without any node.
     pub fn answered_here(&mut self) {
         self.receipt.status = 200;
-        self.end("ok", Outcome::Void);
+        self.end(Verdict::Ok, Outcome::Void);
     }
 
     pub fn client_gone(&mut self) {
         self.receipt.status = 499;
-        self.end("client_gone", Outcome::Void);
+        self.end(Verdict::ClientGone, Outcome::Void);
     }
 
     pub fn refused(&mut self, refusal: &Refusal) {
         self.receipt.status = refusal.status();
-        self.end(refusal.outcome(), Outcome::Void);
+        self.end(Verdict::of(refusal), Outcome::Void);
     }
 
     /// The request is over, however that came about.
     pub fn finish(&mut self) {
         if self.query.is_some() {
-            self.end("cut", Outcome::Void);
+            self.end(Verdict::Cut, Outcome::Void);
         }
     }
 
@@ -417,18 +452,18 @@ impl Exchange {
 
     /// Ends the attempt and writes down what became of the request; only the first end counts. It
     /// comes before the last byte is sent, so that whoever has the answer finds the receipt.
-    fn end(&mut self, label: &'static str, outcome: Outcome) {
+    fn end(&mut self, verdict: Verdict, outcome: Outcome) {
         if let Some(current) = self.current.take() {
             current.lease.end(outcome);
         }
         if std::mem::replace(&mut self.ended, true) {
             return;
         }
-        self.receipt.outcome = label;
+        self.receipt.outcome = verdict.name();
         self.receipt.request_id = self.request_id.clone();
         self.receipt.total_ms = self.elapsed_ms();
         let metrics = &self.ingress.metrics;
-        metrics.requests.with_label_values(&[self.dialect.name(), label]).inc();
+        metrics.requests.with_label_values(&[self.dialect.name(), verdict.name()]).inc();
         if !self.receipt.attempts.is_empty() {
             metrics.affinity.with_label_values(&[self.receipt.affinity]).inc();
             self.count_tokens();
@@ -466,14 +501,9 @@ impl Exchange {
     }
 
     fn count_tokens(&self) {
-        let Some(attempt) = self.receipt.attempts.last() else { return };
-        let node = self.ingress.node_name(attempt.row.upstream);
-        let cached = self.receipt.cached_tokens.unwrap_or(0);
-        if let Some(prompt) = self.receipt.prompt_tokens {
-            let counts = [("cached", cached), ("uncached", prompt.saturating_sub(cached))];
-            for (kind, tokens) in counts {
-                self.ingress.metrics.prompt_tokens.with_label_values(&[&node, kind]).inc_by(u64::from(tokens));
-            }
+        if let (Some(attempt), Some(prompt)) = (self.receipt.attempts.last(), self.receipt.prompt_tokens) {
+            let node = self.ingress.node_name(attempt.row.upstream);
+            self.ingress.metrics.count_prompt(&node, prompt, self.receipt.cached_tokens.unwrap_or(0));
         }
     }
 

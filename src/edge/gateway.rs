@@ -22,10 +22,12 @@ use super::ingress::Ingress;
 use super::intake;
 use super::node::Node;
 use super::refusal::Refusal;
-use super::replay::{Cut, Patience};
+use super::replay::{self, Cut, Delivery, Patience};
 use super::translation::Translation;
+use super::verdict::Verdict;
 use crate::routing::retry::Cause;
 use crate::wire;
+use crate::wire::observe::Observed;
 
 /// Serves clients over an `Ingress`.
 pub struct Gateway {
@@ -98,7 +100,8 @@ impl ProxyHttp for Gateway {
         if let Some(replay) = &exchange.replay {
             let timeouts = &self.ingress.plan.timeouts;
             let patience = Patience { first_byte: Some(timeouts.first_byte.0), idle: Some(timeouts.idle.0) };
-            replay.prepare(body, patience);
+            let heartbeat = timeouts.heartbeat.0.map(|every| every.0);
+            replay.prepare(body, patience, Delivery { holds_head: exchange.runs_model(), heartbeat });
         }
         exchange.sent_at = self.ingress.fleet.now();
         Ok(Box::new(self.peer(&node)?))
@@ -153,8 +156,7 @@ impl ProxyHttp for Gateway {
         if response.status.is_informational() {
             return Ok(());
         }
-        let content_type = headers::content_type(response);
-        exchange.answering(response.status.as_u16(), &content_type);
+        exchange.answering(response);
         let version = session.req_header().version;
         headers::for_client(response, version)?;
         if let Some(translation) = &mut exchange.translation {
@@ -166,7 +168,7 @@ impl ProxyHttp for Gateway {
         }
         if headers::is_bodiless(response, session) {
             // No body, so no hook will see its end.
-            let _ = exchange.complete();
+            exchange.completed(Observed::default());
         }
         response.insert_header("x-request-id", &exchange.request_id)
     }
@@ -181,19 +183,12 @@ impl ProxyHttp for Gateway {
         if let Some(chunk) = body {
             exchange.pass(chunk);
         }
+        *body = body.take().and_then(|chunk| exchange.wanted(chunk));
         if let Some(translation) = &mut exchange.translation {
             *body = body.as_ref().and_then(|chunk| translation.feed(chunk));
         }
-        if end_of_stream && exchange.complete().is_err() {
-            return Err(Error::explain(ErrorType::ConnectionClosed, "the answer broke off").into_up());
-        }
-        if end_of_stream && let Some(ending) = exchange.translation.as_mut().and_then(Translation::finish) {
-            let mut last = body.take().map_or_else(Vec::new, Vec::from);
-            last.extend_from_slice(&ending.bytes);
-            *body = Some(last.into());
-            if !ending.complete && ending.bytes.is_empty() {
-                return Err(Error::explain(ErrorType::ConnectionClosed, "the answer cannot be translated").into_up());
-            }
+        if end_of_stream {
+            end(body, exchange)?;
         }
         Ok(None)
     }
@@ -231,7 +226,11 @@ impl ProxyHttp for Gateway {
             error.set_retry(exchange.has_attempts_left());
             return error;
         }
-        let at_once = self.ingress.fleet.now().since(exchange.sent_at) < STALE_WITHIN;
+        if error.etype() == &replay::EMPTY {
+            error.set_retry(exchange.give_up(Cause::Empty));
+            return error;
+        }
+        let at_once = !exchange.is_answering() && self.ingress.fleet.now().since(exchange.sent_at) < STALE_WITHIN;
         if reused && at_once && cut.is_none() && exchange.stale_connections < STALE_CONNECTIONS_MAX {
             exchange.stale_connections += 1;
             exchange.again = exchange.node().cloned();
@@ -250,7 +249,11 @@ impl ProxyHttp for Gateway {
         }
         if has_begun(session) {
             log::info!("{}: cut in its answer: {}", exchange.request_id, error.etype().as_str());
-            exchange.cut();
+            exchange.broke_off(match Cut::of(error) {
+                Some(Cut::Stalled) => Verdict::Stalled,
+                _ if error.etype() == &replay::EMPTY => Verdict::Empty,
+                _ => Verdict::Cut,
+            });
             mark_cut(session, exchange).await;
             return FailToProxy { error_code: 502, can_reuse_downstream: false };
         }
@@ -290,6 +293,30 @@ fn has_begun(session: &Session) -> bool {
     session.response_written().is_some_and(|head| !head.status.is_informational())
 }
 
+/// The answer ends after this part of it, as far as HTTP can tell.
+fn end(body: &mut Option<Bytes>, exchange: &mut Exchange) -> Result<()> {
+    if exchange.is_empty_answer() {
+        return Err(replay::empty());
+    }
+    let kept_back = exchange.kept_back();
+    if !kept_back.is_empty() {
+        *body = Some([body.take().unwrap_or_default(), kept_back.into()].concat().into());
+    }
+    let Ok(observed) = exchange.observed() else {
+        return Err(Error::explain(ErrorType::ConnectionClosed, "the answer broke off").into_up());
+    };
+    if let Some(ending) = exchange.translation.as_mut().and_then(Translation::finish) {
+        let mut last = body.take().map_or_else(Vec::new, Vec::from);
+        last.extend_from_slice(&ending.bytes);
+        *body = Some(last.into());
+        if !ending.complete && ending.bytes.is_empty() {
+            return Err(Error::explain(ErrorType::ConnectionClosed, "the answer cannot be translated").into_up());
+        }
+    }
+    exchange.completed(observed);
+    Ok(())
+}
+
 fn refuse(exchange: &mut Exchange, refusal: Refusal) -> Box<Error> {
     exchange.refusal = Some(refusal);
     Error::explain(REFUSED, "no upstream for this request")
@@ -308,9 +335,9 @@ async fn mark_cut(session: &mut Session, exchange: &mut Exchange) {
     }
     let frame =
         wire::error::frame(exchange.dialect, &content_type, exchange.place(), "the node failed while it was answering");
-    if let Some(frame) = frame
-        && let Err(error) = session.write_response_body(Some(Bytes::from(frame)), true).await
-    {
+    let Some(frame) = frame else { return };
+    let rest = [exchange.kept_back(), frame].concat();
+    if let Err(error) = session.write_response_body(Some(Bytes::from(rest)), true).await {
         log::debug!("{}: could not mark the cut: {}", exchange.request_id, error.etype().as_str());
     }
 }

@@ -113,6 +113,11 @@ pub fn declares_nothing(response: &ResponseHeader) -> bool {
     response.headers.get(CONTENT_LENGTH).is_some_and(|length| length.as_bytes() == b"0")
 }
 
+/// Whether a part of the body may be taken out: it is not compressed, and nothing says its length.
+pub fn may_shrink(response: &ResponseHeader) -> bool {
+    ![CONTENT_LENGTH, CONTENT_ENCODING].iter().any(|name| response.headers.contains_key(name))
+}
+
 /// Whether only the end of the connection tells the end of the answer, so that its content has to say
 /// whether that was all.
 pub fn end_is_unsure(response: &ResponseHeader, session: &Session) -> bool {

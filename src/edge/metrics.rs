@@ -7,6 +7,9 @@ use prometheus::{
     Encoder, Histogram, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, Opts, Registry, TextEncoder,
 };
 
+use super::verdict::Verdict;
+use crate::routing::ask::Dialect;
+
 pub struct Metrics {
     registry: Registry,
     pub requests: IntCounterVec,
@@ -41,8 +44,15 @@ impl Metrics {
                 .buckets(FIRST_BYTE_BUCKETS.to_vec());
         let queue_wait_seconds = Histogram::with_opts(queue_wait)?;
         registry.register(Box::new(queue_wait_seconds.clone()))?;
+        let requests = counter("warmgate_requests_total", "Requests by outcome", &["dialect", "outcome"])?;
+        // From the start, so that a first failure is seen as a rise.
+        for dialect in Dialect::ALL {
+            for verdict in Verdict::ALL {
+                requests.with_label_values(&[dialect.name(), verdict.name()]);
+            }
+        }
         Ok(Metrics {
-            requests: counter("warmgate_requests_total", "Requests by outcome", &["dialect", "outcome"])?,
+            requests,
             attempts: counter("warmgate_attempts_total", "Attempts at nodes by result", &["node", "result"])?,
             affinity: counter("warmgate_affinity_total", "Requests by what became of their warmth", &["affinity"])?,
             prompt_tokens: counter("warmgate_prompt_tokens_total", "Prompt tokens as engines told", &["node", "kind"])?,
@@ -51,6 +61,13 @@ impl Metrics {
             queue_wait_seconds,
             registry,
         })
+    }
+
+    /// A prompt as the engine counted it.
+    pub fn count_prompt(&self, node: &str, prompt: u32, cached: u32) {
+        for (kind, tokens) in [("cached", cached), ("uncached", prompt.saturating_sub(cached))] {
+            self.prompt_tokens.with_label_values(&[node, kind]).inc_by(u64::from(tokens));
+        }
     }
 
     /// All of it in Prometheus' text form.

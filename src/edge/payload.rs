@@ -14,6 +14,7 @@ use super::translation::Translation;
 use crate::date::rfc3339;
 use crate::routing::ask::{Ask, Endpoint};
 use crate::routing::name::Naming;
+use crate::wire::edit::{Edit, edited};
 use crate::wire::peek::spell;
 use crate::wire::translate::{self, Translated};
 
@@ -22,6 +23,8 @@ pub struct Payload {
     pub bytes: Bytes,
     /// Where it names the model.
     pub model_span: Range<usize>,
+    /// What would make it ask for the counts of its stream, if it does not.
+    pub usage_edit: Option<Edit>,
 }
 
 /// What a node is to be sent.
@@ -33,17 +36,30 @@ pub enum Prepared {
 }
 
 impl Payload {
-    /// With the model in the node's spelling, where that is another than the client's. Nothing but the
-    /// bytes of that value changes (L9).
-    pub fn under(&self, model: &str, ask: &Ask, node: &Node, memory: &Budget) -> Result<Prepared, Refusal> {
+    /// With the model in the node's spelling, where that is another than the client's, and asking for
+    /// counts if `probe` says so. Nothing but those bytes changes (L9).
+    pub fn under(
+        &self,
+        model: &str,
+        ask: &Ask,
+        node: &Node,
+        probe: Option<&Edit>,
+        memory: &Budget,
+    ) -> Result<Prepared, Refusal> {
         let naming = node.engine.get().map_or(Naming::Exact, |engine| engine.naming);
-        if naming.is_same(model, &ask.model) {
+        let renamed = !naming.is_same(model, &ask.model);
+        let name = renamed.then(|| Edit::replace(self.model_span.clone(), spell(ask.endpoint, model)));
+        let edits: Vec<Edit> = name.into_iter().chain(probe.cloned()).collect();
+        if edits.is_empty() {
             return Ok(Prepared::Plain(self.bytes.clone()));
         }
-        let name = spell(ask.endpoint, model);
-        let (before, after) = (self.bytes.get(..self.model_span.start), self.bytes.get(self.model_span.end..));
-        let (Some(before), Some(after)) = (before, after) else { return Err(Refusal::Internal) };
-        held([before, &name, after].concat(), memory).map(Prepared::Plain)
+        let body = edited(&self.bytes, edits).ok_or(Refusal::Internal)?;
+        held(body, memory).map(Prepared::Plain)
+    }
+
+    /// What makes this node tell the counts of a stream whose client did not ask for them, if it can.
+    pub fn usage_probe(&self, node: &Node) -> Option<&Edit> {
+        self.usage_edit.as_ref().filter(|_| node.engine.get().is_some_and(|engine| engine.counts_on_request))
     }
 
     /// In the dialect of an engine that speaks OpenAI.

@@ -143,15 +143,6 @@ impl Refusal {
         }
     }
 
-    /// The outcome by which such requests are counted.
-    pub fn outcome(&self) -> &'static str {
-        match self {
-            Refusal::QueueTimeout { .. } => "queue_timeout",
-            _ if self.status() < 500 => "client_error",
-            _ => "refused",
-        }
-    }
-
     /// For clients that read `x-should-retry` before the status: `Some(false)` where trying again at
     /// once would only multiply the load.
     pub fn should_retry(&self) -> Option<bool> {

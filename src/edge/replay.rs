@@ -3,10 +3,13 @@
 //! Pingora 0.9.1 keeps at most 64 KiB for a retry. So, once a body is read, the client's session is
 //! put inside a session of our own that feeds the body from memory to each attempt; `restore` puts
 //! it back at the end, for the connection to be used again. That session also lets go of an attempt
-//! that is silent for too long or, before its response header, was asked to move to another node.
+//! that is silent for too long or, before its first byte, was asked to move to another node. And it
+//! keeps the head of an answer until the first byte after it, so that an attempt which fails in
+//! between can still be made elsewhere.
 //!
 //! Nothing else touches `custom::server::Session`, a hidden trait: hence Pingora's exact version.
 
+mod pulse;
 mod session;
 
 use std::sync::{Arc, Weak};
@@ -31,6 +34,8 @@ const PIECES_MAX: usize = 3;
 /// Bodies up to three times this are cut smaller than in thirds.
 const PIECE_BYTES_MIN: usize = 64 * 1024;
 
+/// Of an answer that ends before its first byte, and whose head was kept.
+pub const EMPTY: ErrorType = ErrorType::Custom("Empty");
 const FIRST_BYTE_LATE: ErrorType = ErrorType::Custom("FirstByteLate");
 const MOVED_AWAY: ErrorType = ErrorType::Custom("MovedAway");
 const STALLED: ErrorType = ErrorType::Custom("Stalled");
@@ -45,12 +50,21 @@ pub struct Patience {
     pub idle: Option<Duration>,
 }
 
+/// How an answer is handed to the client.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Delivery {
+    /// The head of a good answer waits for the first byte after it, or for the first heartbeat.
+    pub holds_head: bool,
+    /// How often a stream that says nothing is kept open, from its head on. `None`: never.
+    pub heartbeat: Option<Duration>,
+}
+
 /// Why an attempt was let go of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cut {
     /// Its first-byte limit passed.
     FirstByteLate,
-    /// Its `Mover` said so, before its response header.
+    /// Its `Mover` said so, before anything of its answer went to the client.
     MovedAway,
     /// Its answer had begun and then paused for too long.
     Stalled,
@@ -71,10 +85,15 @@ impl Cut {
     fn into_error(self) -> Box<Error> {
         match self {
             Cut::FirstByteLate => Error::explain(FIRST_BYTE_LATE, "no response header in time"),
-            Cut::MovedAway => Error::explain(MOVED_AWAY, "asked to move before a response header"),
+            Cut::MovedAway => Error::explain(MOVED_AWAY, "asked to move before its answer"),
             Cut::Stalled => Error::explain(STALLED, "the answer paused for too long"),
         }
     }
+}
+
+/// The error for an answer that ends before its first byte; the node's.
+pub fn empty() -> Box<Error> {
+    Error::explain(EMPTY, "a good status and no body").into_up()
 }
 
 /// The handle to a replaying session; kept beside it until the request is over.
@@ -87,7 +106,7 @@ impl Replay {
     /// real session (keep-alive, timeouts of its own kind) is set before. One at a time.
     pub fn install(session: &mut Session, body: Bytes) -> Replay {
         debug_assert!(!session.downstream_session.is_custom(), "installed twice");
-        let first = Attempt { number: 0, body, patience: Patience::default() };
+        let first = Attempt { number: 0, body, patience: Patience::default(), delivery: Delivery::default() };
         let shared = Arc::new(Shared {
             returned: Mutex::new(None),
             attempt: Mutex::new(first),
@@ -99,12 +118,12 @@ impl Replay {
         Replay { shared }
     }
 
-    /// Says what the next attempt sends and how long it may be silent. Called for each attempt, before it begins (in
-    /// `upstream_peer`); the attempt before it can no longer be moved.
-    pub fn prepare(&self, body: Bytes, patience: Patience) -> Mover {
+    /// Says what the next attempt sends, how long it may be silent and how its answer is handed on. Called for each
+    /// attempt, before it begins (in `upstream_peer`); the attempt before it can no longer be moved.
+    pub fn prepare(&self, body: Bytes, patience: Patience, delivery: Delivery) -> Mover {
         let mut attempt = self.shared.attempt.lock();
         let number = attempt.number + 1;
-        *attempt = Attempt { number, body, patience };
+        *attempt = Attempt { number, body, patience, delivery };
         Mover { shared: Arc::downgrade(&self.shared), number }
     }
 
@@ -152,7 +171,7 @@ pub struct Mover {
 }
 
 impl Mover {
-    /// Ends the attempt if its response header has not arrived; does nothing to a later one.
+    /// Ends the attempt if nothing of its answer went to the client; does nothing to a later one.
     pub fn move_away(&self) {
         if let Some(shared) = self.shared.upgrade() {
             shared.moved_up_to.send_if_modified(|up_to| {
@@ -177,6 +196,7 @@ struct Attempt {
     number: u64,
     body: Bytes,
     patience: Patience,
+    delivery: Delivery,
 }
 
 fn piece_bytes(body_bytes: usize) -> usize {

@@ -26,7 +26,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::body::{self, BodyError, BodyLimits};
 use super::budget::Budget;
-use super::replay::{Cut, Mover, Patience, Replay};
+use super::replay::{Cut, Delivery, Mover, Patience, Replay};
 
 /// Nothing here may take longer.
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -295,6 +295,7 @@ pub struct Gate {
     pub limits: BodyLimits,
     pub upstreams: Vec<SocketAddr>,
     pub patience: Patience,
+    pub delivery: Delivery,
     /// Before each attempt, as in a queue.
     pub pause: Duration,
     pub journal: Arc<Journal>,
@@ -314,6 +315,7 @@ impl Gate {
             limits: limits(),
             upstreams: upstreams.to_vec(),
             patience: Patience::default(),
+            delivery: Delivery::default(),
             pause: Duration::ZERO,
             journal: Arc::default(),
         }
@@ -392,7 +394,7 @@ impl ProxyHttp for Gate {
         }
         let address = self.upstreams[ctx.attempts];
         ctx.attempts += 1;
-        let mover = replay.prepare(ctx.body.clone(), self.patience);
+        let mover = replay.prepare(ctx.body.clone(), self.patience, self.delivery);
         self.journal.movers.lock().push(mover);
         Ok(Box::new(HttpPeer::new(address, false, String::new())))
     }

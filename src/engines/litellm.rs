@@ -25,6 +25,7 @@ pub static ENGINE: Engine = Engine {
     },
     polls: &[Poll::required("/v1/models"), Poll::optional("/model/info")],
     fixed_models: true,
+    counts_on_request: true,
     default_slots: 64,
     read,
     fingerprint_path: "/health/liveliness",

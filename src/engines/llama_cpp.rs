@@ -21,6 +21,7 @@ pub static ENGINE: Engine = Engine {
     polls: &[Poll::required("/v1/models"), Poll::optional("/props"), Poll::optional("/metrics")],
     // A router's models are loaded on demand, and a server may sleep.
     fixed_models: false,
+    counts_on_request: true,
     // --parallel, when unset.
     default_slots: 1,
     read,

@@ -33,6 +33,7 @@ pub static ENGINE: Engine = Engine {
     },
     polls: &[Poll::required("/api/tags"), Poll::required("/api/ps")],
     fixed_models: false,
+    counts_on_request: true,
     // OLLAMA_NUM_PARALLEL, when unset.
     default_slots: 1,
     read,

@@ -27,6 +27,8 @@ pub static ENGINE: Engine = Engine {
     },
     polls: &[Poll::required("/v1/models")],
     fixed_models: true,
+    // Some such servers refuse what they do not know.
+    counts_on_request: false,
     default_slots: 16,
     read,
     fingerprint_path: "/v1/models",

@@ -32,6 +32,7 @@ pub static ENGINE: Engine = Engine {
         Poll::optional("/metrics"),
     ],
     fixed_models: true,
+    counts_on_request: true,
     default_slots: 128,
     read,
     fingerprint_path: "/v1/models",

@@ -24,6 +24,7 @@ pub static ENGINE: Engine = Engine {
     },
     polls: &[Poll::required("/v1/models"), Poll::optional("/metrics")],
     fixed_models: true,
+    counts_on_request: true,
     // max_num_seqs, of a common machine.
     default_slots: 128,
     read,

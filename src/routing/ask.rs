@@ -17,6 +17,8 @@ pub enum Dialect {
 }
 
 impl Dialect {
+    pub const ALL: [Dialect; 3] = [Dialect::Ollama, Dialect::OpenAi, Dialect::Anthropic];
+
     /// The dialect whose error form a path's callers understand: `/v1/messages` is Anthropic's,
     /// other `/v1/` paths OpenAI's, everything else Ollama's.
     pub fn of_path(path: &str) -> Dialect {

@@ -19,7 +19,9 @@ pub enum Cause {
     ModelGone,
     /// 401, 403: it does not take our key, or our name for it. The operator's to mend.
     KeyRefused,
-    /// 200 with no body, a redirect, a change of protocol: nothing an engine says.
+    /// A good status and no byte of a body.
+    Empty,
+    /// A redirect, a change of protocol: nothing an engine says.
     Nonsense,
     /// No first byte within the limit.
     FirstByteLate,
@@ -63,6 +65,7 @@ impl Cause {
             Cause::Unavailable(_) => "gateway_timeout",
             Cause::ModelGone => "model_gone",
             Cause::KeyRefused => "key_refused",
+            Cause::Empty => "empty",
             Cause::Nonsense => "nonsense",
             Cause::FirstByteLate => "first_byte_late",
         }
@@ -93,5 +96,6 @@ mod tests {
         check(502, Some((true, true, true)));
         check(503, Some((true, false, true)));
         assert!(!Cause::FirstByteLate.may_move());
+        assert!(Cause::Empty.may_move() && Cause::Empty.is_failure() && !Cause::Empty.may_be_told());
     }
 }

@@ -25,6 +25,7 @@ pub(super) struct Body<'de> {
     /// Ollama's older spelling of `model`.
     pub name: Said<'de>,
     pub stream: Option<bool>,
+    pub stream_options: Said<'de>,
     pub max_tokens: Option<u32>,
     pub max_completion_tokens: Option<u32>,
     pub options: Options,
@@ -46,7 +47,7 @@ pub(super) struct Said<'de> {
 }
 
 impl<'de> Said<'de> {
-    fn again(&mut self, raw: &'de RawValue) {
+    pub fn again(&mut self, raw: &'de RawValue) {
         self.twice = self.raw.is_some();
         self.raw = Some(raw);
     }
@@ -107,6 +108,7 @@ enum Field {
     Model,
     Name,
     Stream,
+    StreamOptions,
     MaxTokens,
     MaxCompletionTokens,
     Options,
@@ -131,6 +133,7 @@ impl Field {
             (key, _) if key.eq_ignore_ascii_case("model") => Field::Model,
             (key, _) if key.eq_ignore_ascii_case("name") && endpoint.dialect() == Dialect::Ollama => Field::Name,
             ("stream", _) => Field::Stream,
+            ("stream_options", OpenAiChat | OpenAiCompletions) => Field::StreamOptions,
             ("max_tokens", _) => Field::MaxTokens,
             ("max_completion_tokens", _) => Field::MaxCompletionTokens,
             ("options", _) => Field::Options,
@@ -167,6 +170,7 @@ impl<'de> Taker<'de> for Reader<'_, 'de> {
                 Field::Model => body.model.again(fields.next_value()?),
                 Field::Name => body.name.again(fields.next_value()?),
                 Field::Stream => body.stream = fields.next_value_seed(scalar(as_bool))?,
+                Field::StreamOptions => body.stream_options.again(fields.next_value()?),
                 Field::MaxTokens => body.max_tokens = fields.next_value_seed(scalar(limit))?,
                 Field::MaxCompletionTokens => body.max_completion_tokens = fields.next_value_seed(scalar(limit))?,
                 Field::Options => body.options = fields.next_value_seed(Take(OptionsReader))?,

@@ -12,18 +12,21 @@ use serde_json::value::RawValue;
 use thiserror::Error;
 
 use super::body::{Body, Reader, Said};
+use super::edit::Edit;
 use super::steps::{ENTRY_LIMIT, TOO_MANY};
 use super::value::Take;
-use super::{form, number, surrogate};
+use super::{form, number, stream_options, surrogate};
 use crate::routing::ask::{Ask, Dialect, Endpoint, Needs};
 use crate::routing::chain::Chain;
 
-/// An ask and where in the body its model is named.
+/// An ask, and the places in the body that may have to change.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Peeked {
     pub ask: Ask,
     /// The model's JSON string, quotes included; in a form the bare name.
     pub model_span: Range<usize>,
+    /// What would make a stream of OpenAI's tell its counts; `None`: it was asked to, or is none.
+    pub usage_edit: Option<Edit>,
 }
 
 /// A model's name as it has to be spelled where a body names it.
@@ -100,7 +103,7 @@ pub fn peek_form(bytes: &[u8], content_type: &str, endpoint: Endpoint) -> Result
     let model_span = span.ok_or(PeekError::NoModel { list })?;
     let model = std::str::from_utf8(&bytes[model_span.clone()]).map_err(|_| PeekError::ModelNotText { list })?;
     check_name(model, list)?;
-    Ok(Peeked { ask: Ask { stream, ..Ask::new(endpoint, model.to_string()) }, model_span })
+    Ok(Peeked { ask: Ask { stream, ..Ask::new(endpoint, model.to_string()) }, model_span, usage_edit: None })
 }
 
 fn peek_strictly(bytes: &[u8], endpoint: Endpoint) -> Result<Peeked, PeekError> {
@@ -108,6 +111,9 @@ fn peek_strictly(bytes: &[u8], endpoint: Endpoint) -> Result<Peeked, PeekError> 
     let (model, raw) = model(&body, endpoint.dialect())?;
     let model_span = span(bytes, raw);
     let stream = body.stream.unwrap_or(endpoint.streams_by_default());
+    let counts_on_request = matches!(endpoint, Endpoint::OpenAiChat | Endpoint::OpenAiCompletions);
+    let usage_edit =
+        (stream && counts_on_request).then(|| stream_options::usage_edit(bytes, &body.stream_options)).flatten();
     let max_output_tokens = body.max_completion_tokens.or(body.max_tokens).or(body.options.num_predict);
     let (num_ctx, tools) = (body.options.num_ctx, body.tools.any());
     let (session_name, previous_response) = (body.cache_key, body.previous_response);
@@ -123,7 +129,7 @@ fn peek_strictly(bytes: &[u8], endpoint: Endpoint) -> Result<Peeked, PeekError> 
         previous_response,
         ..Ask::new(endpoint, model)
     };
-    Ok(Peeked { ask, model_span })
+    Ok(Peeked { ask, model_span, usage_edit })
 }
 
 const BOM: &[u8] = b"\xef\xbb\xbf";
@@ -189,7 +195,7 @@ fn models_path(dialect: Dialect) -> &'static str {
 }
 
 /// A raw value borrows from the body, so its address tells its place.
-fn span(bytes: &[u8], raw: &RawValue) -> Range<usize> {
+pub(super) fn span(bytes: &[u8], raw: &RawValue) -> Range<usize> {
     let text = raw.get();
     let start = (text.as_ptr() as usize).wrapping_sub(bytes.as_ptr() as usize);
     start..start + text.len()

@@ -76,6 +76,22 @@ impl Gate {
         reply.json().await
     }
 
+    /// All that is counted, in Prometheus' text form.
+    pub async fn metrics(&self) -> String {
+        let request = Request::get_as("localhost", "/metrics");
+        let text = Conn::open(self.0.admin).await.exchange(&request).await.whole().await;
+        String::from_utf8(text.into()).expect("text")
+    }
+
+    /// Bytes of memory that the process holds, as Linux tells it.
+    pub fn memory_bytes(&self) -> u64 {
+        let path = format!("/proc/{}/status", self.0.process.id().expect("a running process"));
+        let status = std::fs::read_to_string(path).expect("its status");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("VmRSS");
+        let kib: u64 = line.trim_end_matches(" kB").trim().parse().expect("a number");
+        kib * 1024
+    }
+
     /// Why the request of that id went where it went.
     pub async fn receipt(&self, request_id: &str) -> Value {
         self.admin(&format!("/fleet/receipts/{request_id}")).await

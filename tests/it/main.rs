@@ -14,6 +14,7 @@ mod upstream;
 mod waiting;
 
 // What must hold.
+mod accounting;
 mod bad_input;
 mod bodies;
 mod booking;
@@ -22,8 +23,10 @@ mod cold;
 mod cut;
 mod dialects;
 mod failover;
+mod first_byte;
 mod first_light;
 mod groups;
+mod heartbeat;
 mod kit;
 mod lead;
 mod manners;

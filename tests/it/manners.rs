@@ -34,21 +34,6 @@ async fn ret_14_the_last_node_s_500_is_the_client_s_to_read() {
 }
 
 #[tokio::test]
-async fn str_12_an_empty_200_is_a_failed_attempt() {
-    let pair = Pair::new(Dialect::OpenAi).await;
-    pair.home.next(Script::json_head(200, 0));
-
-    let reply = finished(&pair.gate, &pair.talk).await;
-
-    assert_eq!((reply.status, reply.node()), (200, pair.away.name()));
-    let single = Single::new().await;
-    single.node.next(Script::json_head(200, 0));
-    let mut reply = single.gate.send(&Talk::about(Dialect::OpenAi, "moss").ask()).await;
-    assert_eq!(reply.status, 502);
-    assert!(reply.json().await["error"]["message"].is_string());
-}
-
-#[tokio::test]
 async fn a_redirect_or_a_refused_key_is_no_answer_for_a_client() {
     for status in [302, 401, 403] {
         let pair = Pair::new(Dialect::OpenAi).await;
@@ -109,24 +94,6 @@ async fn bod_12_nothing_is_read_behind_a_broken_chunk() {
 
     assert_eq!(reply.status, 400);
     assert!(reply.closes_after().await, "the connection is closed after the refusal");
-}
-
-#[tokio::test]
-async fn str_17_a_client_of_http_1_0_gets_no_chunks() {
-    let single = Single::new().await;
-    let body = json!({"model": MODEL, "messages": [{"role": "user", "content": "hello"}]}).to_string();
-    let mut conn = single.gate.connect().await;
-    let head = format!("POST /api/chat HTTP/1.0\r\nContent-Length: {}\r\n\r\n{body}", body.len());
-    conn.write(head.as_bytes()).await;
-
-    let mut reply = conn.reply(&Request::post("/api/chat", "")).await;
-
-    assert_eq!(reply.status, 200);
-    assert_eq!(reply.header("transfer-encoding"), None);
-    let text = reply.whole().await;
-    let lines: Vec<serde_json::Value> =
-        String::from_utf8_lossy(&text).lines().map(|line| serde_json::from_str(line).expect("JSON lines")).collect();
-    assert_eq!(lines.last().expect("lines")["done"], true);
 }
 
 #[tokio::test]

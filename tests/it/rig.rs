@@ -35,8 +35,13 @@ pub struct Pair {
 
 impl Pair {
     pub async fn new(dialect: Dialect) -> Pair {
+        Pair::with(dialect, "").await
+    }
+
+    /// With further configuration.
+    pub async fn with(dialect: Dialect, yaml: &str) -> Pair {
         let [n1, n2] = [node("n1").await, node("n2").await];
-        let gate = Gate::start(&Settings::over(&[&n1, &n2])).await;
+        let gate = Gate::start(&Settings::over(&[&n1, &n2]).more(yaml)).await;
         let talk = Talk::about(dialect, "moss");
         let opening = finished(&gate, &talk).await;
         let at_first = opening.node() == n1.name();

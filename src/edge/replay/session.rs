@@ -21,7 +21,8 @@ use pingora_core::protocols::l4::socket::SocketAddr;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::{Attempt, Cut, Patience, Shared, piece_bytes, placeholder};
+use super::pulse::Pulse;
+use super::{Attempt, Cut, Patience, Shared, empty, piece_bytes, placeholder};
 
 type MessageReader = Box<dyn Stream<Item = Result<Bytes>> + Unpin + Send + Sync + 'static>;
 
@@ -32,11 +33,16 @@ pub(super) struct ReplaySession {
     attempt: Attempt,
     sent_bytes: usize,
     deadline: Option<Instant>,
+    /// The head of a good answer, until its first byte.
+    held: Option<Box<ResponseHeader>>,
+    /// One that a heartbeat sent on its way; it counts as written from then on.
+    sent: Option<Box<ResponseHeader>>,
+    pulse: Option<Pulse>,
 }
 
 /// How far a request has come.
 enum Phase {
-    /// An attempt runs and has no header yet.
+    /// An attempt runs and nothing of its answer went to the client.
     Awaiting,
     /// One is over and the next has not begun.
     Between,
@@ -48,7 +54,17 @@ impl ReplaySession {
     pub(super) fn new(inner: Box<ServerSession>, shared: Arc<Shared>) -> ReplaySession {
         let moved_up_to = shared.moved_up_to.subscribe();
         let attempt = shared.attempt.lock().clone();
-        ReplaySession { inner, shared, moved_up_to, attempt, sent_bytes: 0, deadline: None }
+        ReplaySession {
+            inner,
+            shared,
+            moved_up_to,
+            attempt,
+            sent_bytes: 0,
+            deadline: None,
+            held: None,
+            sent: None,
+            pulse: None,
+        }
     }
 
     fn next_piece(&mut self) -> Option<Bytes> {
@@ -64,7 +80,7 @@ impl ReplaySession {
 
     /// Where the request is. A 100 or 103 is no answer; HTTP/1.1 sessions remember those, too.
     fn phase(&self) -> Phase {
-        if self.inner.response_written().is_some_and(|header| !header.status.is_informational()) {
+        if self.written().is_some_and(|header| !header.status.is_informational()) {
             Phase::Answering
         } else if self.attempt.number == self.shared.attempt.lock().number {
             Phase::Awaiting
@@ -85,24 +101,100 @@ impl ReplaySession {
 
     /// Waits for the client to leave or the attempt to be cut.
     async fn wait(&mut self) -> Result<Option<Bytes>> {
-        let cut = match self.phase() {
-            Phase::Between => return self.inner.read_body_or_idle(true).await,
-            Phase::Answering => tokio::select! {
-                left = self.inner.read_body_or_idle(true) => return left,
-                () = late(self.deadline) => return Err(Cut::Stalled.into_error()),
-            },
-            Phase::Awaiting => tokio::select! {
-                left = self.inner.read_body_or_idle(true) => return left,
-                () = late(self.deadline) => Cut::FirstByteLate,
-                () = moved(&mut self.moved_up_to, self.attempt.number) => Cut::MovedAway,
-            },
-        };
-        // A header that has come meanwhile wins: one turn to read it from the socket, one to take
-        // it from the pipe, whereupon the proxy drops this future.
-        for _ in 0..2 {
-            tokio::task::yield_now().await;
+        loop {
+            let due = self.pulse.as_ref().map(Pulse::due);
+            let cut = match self.phase() {
+                Phase::Between => return self.inner.read_body_or_idle(true).await,
+                Phase::Answering => tokio::select! {
+                    left = self.inner.read_body_or_idle(true) => return left,
+                    () = late(self.deadline) => return Err(Cut::Stalled.into_error()),
+                    () = late(due) => None,
+                },
+                Phase::Awaiting => tokio::select! {
+                    left = self.inner.read_body_or_idle(true) => return left,
+                    () = late(self.deadline) => Some(Cut::FirstByteLate),
+                    () = moved(&mut self.moved_up_to, self.attempt.number) => Some(Cut::MovedAway),
+                    () = late(due) => None,
+                },
+            };
+            let Some(cut) = cut else {
+                self.beat().await?;
+                continue;
+            };
+            // A header that has come meanwhile wins: one turn to read it from the socket, one to take
+            // it from the pipe, whereupon the proxy drops this future.
+            for _ in 0..2 {
+                tokio::task::yield_now().await;
+            }
+            return Err(cut.into_error());
         }
-        Err(cut.into_error())
+    }
+
+    /// Hands a part of the answer to the client, or keeps the head for now; true at the end.
+    async fn hand_on(&mut self, task: HttpTask) -> Result<bool> {
+        self.settle().await?;
+        if let HttpTask::Header(header, false) = &task
+            && !header.status.is_informational()
+        {
+            let beats = matches!(*self.inner, ServerSession::H1(_));
+            let every = self.attempt.delivery.heartbeat.filter(|_| beats);
+            self.pulse = every.and_then(|every| Pulse::of(header, every));
+        }
+        let task = match task {
+            HttpTask::Header(header, false) if self.attempt.delivery.holds_head && header.status.is_success() => {
+                self.held = Some(header);
+                return Ok(false);
+            }
+            HttpTask::Body(bytes, false) if bytes.as_ref().is_none_or(Bytes::is_empty) => return Ok(false),
+            HttpTask::Done | HttpTask::Trailer(_) if self.held.take().is_some() => return Err(empty()),
+            task @ HttpTask::Failed(_) => {
+                self.held = None;
+                task
+            }
+            task => task,
+        };
+        if let Some(header) = self.held.take() {
+            self.inner.response_duplex_vec(vec![HttpTask::Header(header, false)]).await?;
+        }
+        if let (HttpTask::Body(Some(bytes), _), Some(pulse)) = (&task, &mut self.pulse) {
+            pulse.passed(bytes);
+        }
+        let ended = self.inner.response_duplex_vec(vec![task]).await?;
+        if ended {
+            self.pulse = None;
+        }
+        Ok(ended)
+    }
+
+    /// Keeps the client's side of a silent answer open. May be dropped while it writes: what is begun
+    /// then is finished by `settle`, since these tasks of an HTTP/1 session can be taken up again.
+    async fn beat(&mut self) -> Result<()> {
+        let Some(pulse) = &mut self.pulse else { return Ok(()) };
+        let blank = pulse.beat();
+        if let Some(header) = self.held.take() {
+            self.sent = Some(header.clone());
+            self.inner.send_downstream_proxy_task(HttpTask::Header(header, false));
+        } else if let Some(blank) = blank {
+            self.inner.send_downstream_proxy_task(HttpTask::Body(Some(Bytes::from_static(blank)), false));
+        }
+        self.settle().await
+    }
+
+    /// Finishes what a heartbeat began to write; nothing may be written before.
+    async fn settle(&mut self) -> Result<()> {
+        if self.inner.has_pending_downstream_proxy_tasks() {
+            self.inner.write_downstream_proxy_tasks().await?;
+        }
+        Ok(())
+    }
+
+    /// The head that the client was sent, or is being sent.
+    fn written(&self) -> Option<&ResponseHeader> {
+        let written = self.inner.response_written();
+        match &self.sent {
+            Some(sent) if written.is_none_or(|header| header.status.is_informational()) => Some(sent),
+            _ => written,
+        }
     }
 }
 
@@ -135,6 +227,7 @@ impl CustomSession for ReplaySession {
     fn enable_retry_buffering(&mut self) {
         self.attempt = self.shared.attempt.lock().clone();
         self.sent_bytes = 0;
+        (self.held, self.pulse) = (None, None);
         self.deadline = self.attempt.patience.first_byte.map(|limit| Instant::now() + limit);
     }
 
@@ -243,6 +336,7 @@ impl CustomSession for ReplaySession {
     }
 
     async fn write_body(&mut self, data: Bytes, end: bool) -> Result<()> {
+        self.settle().await?;
         self.inner.write_response_body(data, end).await
     }
 
@@ -256,7 +350,7 @@ impl CustomSession for ReplaySession {
         let mut ended = false;
         for task in tasks {
             self.heard(&task);
-            ended = self.inner.response_duplex_vec(vec![task]).await?;
+            ended = self.hand_on(task).await?;
         }
         Ok(ended)
     }
@@ -283,7 +377,7 @@ impl CustomSession for ReplaySession {
     }
 
     fn response_written(&self) -> Option<&ResponseHeader> {
-        self.inner.response_written()
+        self.written()
     }
 
     fn body_bytes_sent(&self) -> usize {
@@ -292,6 +386,7 @@ impl CustomSession for ReplaySession {
 
     /// Here this means: end the response body.
     async fn finish(&mut self) -> Result<()> {
+        self.settle().await?;
         self.inner.finish_body().await
     }
 

@@ -92,6 +92,43 @@ async fn http2_clients_are_replayed_too() {
     }
 }
 
+#[tokio::test]
+async fn a_head_that_waits_for_its_first_byte_comes_whole_over_either_http() {
+    let slow = Upstream::start(Act::Slow(Duration::ZERO, Duration::from_millis(200))).await;
+    let mut gate = Gate::to(&[slow.address]);
+    gate.delivery.holds_head = true;
+    let gate = gate.serve().await;
+    let body = body_of(1000);
+
+    let mut client = Client::connect(gate).await;
+    for _ in 0..2 {
+        assert_eq!(client.ask(&post(&body, Framing::Length, "")).await.0, 200, "and the connection goes on");
+    }
+    let connector = Connector::new(None);
+    let mut session = post_h2(&connector, gate, &body).await;
+    session.read_response_header().await.unwrap();
+    assert_eq!(session.response_header().unwrap().status, 200);
+    assert_eq!(session.read_response_body().await.unwrap().as_deref(), Some(&b"done"[..]));
+}
+
+#[tokio::test]
+async fn an_attempt_whose_head_waits_can_still_be_moved() {
+    let slow = Upstream::start(Act::Slow(Duration::ZERO, Duration::from_secs(30))).await;
+    let second = Upstream::start(Act::Ok).await;
+    let mut gate = Gate::to(&[slow.address, second.address]);
+    gate.delivery.holds_head = true;
+    let journal = Arc::clone(&gate.journal);
+    let mut client = Client::connect(gate.serve().await).await;
+    client.write(&post(&body_of(1000), Framing::Length, "")).await;
+    tokio::time::sleep(Duration::from_millis(150)).await;
+
+    journal.movers.lock()[0].move_away();
+
+    let (status, head) = client.answer().await;
+    assert_eq!((status, header(&head, "x-attempts")), (200, Some("2")));
+    assert_eq!(*journal.cuts.lock(), [Cut::MovedAway]);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_http2_client_that_resets_during_prefill_frees_the_upstream() {
     for bytes in [1000, 400_000] {

@@ -12,7 +12,7 @@ use crate::patience::within;
 
 /// The program, running, and what it said when it started.
 pub struct Launched {
-    process: Child,
+    pub process: Child,
     pub directory: TempDir,
     /// Where clients connect.
     pub address: SocketAddr,

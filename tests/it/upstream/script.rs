@@ -74,7 +74,8 @@ impl Script {
         Script::stream("text/event-stream")
     }
 
-    fn stream(content_type: &str) -> Script {
+    /// The head of a stream of that type.
+    pub fn stream(content_type: &str) -> Script {
         Script::of(vec![Step::Head {
             status: 200,
             headers: vec![("Content-Type".into(), content_type.into())],
@@ -129,6 +130,12 @@ impl Script {
 
     pub fn hold(self, hold: &Hold) -> Script {
         self.then(Step::Hold(hold.clone()))
+    }
+
+    /// A complete JSON answer from here on.
+    pub fn then_json(mut self, status: u16, body: &Value) -> Script {
+        self.steps.extend(Script::json(status, body).steps);
+        self
     }
 
     /// The usual answer from here on.
