@@ -21,7 +21,7 @@ use serde_json::Value;
 
 use crate::routing::ask::{Dialect, Endpoint};
 pub use crate::routing::name::Naming;
-use crate::routing::report::{Load, ModelReport, Report};
+use crate::routing::report::{Abilities, Load, ModelReport, Report};
 use crate::routing::upstream::Traits;
 use crate::wire::prometheus::samples;
 
@@ -57,6 +57,10 @@ pub struct Engine {
     pub probe: Probe,
     /// What one telemetry round asks.
     pub polls: &'static [Poll],
+    /// What is asked of each model besides, where the lists do not tell enough.
+    pub inquiry: Option<Inquiry>,
+    /// Sent with every request that is passed on to it.
+    pub headers: &'static [(&'static str, &'static str)],
     /// The engine serves the models it lists and no others: always resident, nothing to load.
     pub fixed_models: bool,
     /// A stream of its OpenAI API ends with an event of counts if `stream_options` asks for it.
@@ -92,6 +96,36 @@ pub struct Poll {
     pub path: &'static str,
     /// Without its answer nothing is learnt; otherwise only what it would have told is unknown.
     pub required: bool,
+}
+
+/// A question about one model, asked once for each edition of it. A POST that only reads: it must neither
+/// load a model nor make a token.
+pub struct Inquiry {
+    pub path: &'static str,
+    /// The body that asks about the model of that name.
+    pub body: fn(&str) -> Vec<u8>,
+    /// What tells one edition of a model from another of the same name; `None`: it is not to be asked about.
+    pub edition: fn(&Listing) -> Option<&str>,
+    pub read: fn(&[u8]) -> Result<ModelFacts, String>,
+}
+
+/// What an inquiry told, as far as it did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ModelFacts {
+    pub abilities: Option<Abilities>,
+    /// Tokens that the model was trained to look back on.
+    pub trained_tokens: Option<u32>,
+    /// The window that the model's own settings ask for.
+    pub own_window: Option<u32>,
+}
+
+impl ModelFacts {
+    /// Adds to a report what its lists left open.
+    pub fn complete(&self, report: &mut ModelReport) {
+        report.abilities = report.abilities.or(self.abilities);
+        report.trained_tokens = report.trained_tokens.or(self.trained_tokens);
+        report.own_window = report.own_window.or(self.own_window);
+    }
 }
 
 impl Poll {

@@ -21,6 +21,7 @@ pub mod queue;
 pub mod record;
 pub mod report;
 pub mod retry;
+pub mod runner;
 pub mod select;
 pub mod session;
 pub mod signal;

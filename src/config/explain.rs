@@ -53,6 +53,7 @@ impl Plan {
 
     fn explain_routing(&self, lines: &mut Lines) {
         lines.row("policy", self.routing.policy.name());
+        lines.row("option guard", self.routing.option_guard.name());
         let defaults = constants(&Signals::default());
         let differing =
             constants(&self.routing.signals).into_iter().zip(defaults).filter(|(now, before)| now != before);

@@ -16,6 +16,7 @@ use super::problem::Report;
 use super::read::{Read, Spot, one_of, section};
 use super::secret::Source;
 use super::upstream_url::UpstreamUrl;
+use crate::routing::runner::OptionGuard;
 use crate::routing::signal::Signals;
 use crate::units::{Bandwidth, ByteSize, Span};
 
@@ -97,7 +98,7 @@ section! {
     } later []
 }
 
-section! { Routing { policy: Policy, signals: Signals, } later ["option_guard"] }
+section! { Routing { policy: Policy, option_guard: OptionGuard, signals: Signals, } later [] }
 
 section! { Affinity { headers: Vec<Option<HeaderName>>, ttl: Span, max_sessions: u32, } later [] }
 
@@ -149,5 +150,11 @@ impl Read for Heartbeat {
             Some("off") => Some(Heartbeat(None)),
             _ => Span::read(at, report).map(|every| Heartbeat(Some(every))),
         }
+    }
+}
+
+impl Read for OptionGuard {
+    fn read(at: Spot, report: &mut Report) -> Option<OptionGuard> {
+        one_of(at, &OptionGuard::NAMES, &[], report)
     }
 }

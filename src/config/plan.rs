@@ -12,6 +12,7 @@ use serde::{Serialize, Serializer};
 use super::policy::Policy;
 use super::secret::Secret;
 use super::upstream_url::UpstreamUrl;
+use crate::routing::runner::OptionGuard;
 use crate::routing::signal::Signals;
 use crate::units::{Bandwidth, ByteSize, Span};
 
@@ -108,6 +109,8 @@ pub struct GroupTarget {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Routing {
     pub policy: Policy,
+    /// About requests whose options would make a node load its model anew.
+    pub option_guard: OptionGuard,
     pub signals: Signals,
 }
 
@@ -293,7 +296,7 @@ impl Default for Plan {
             admin: Admin { address: loopback(9435) },
             upstreams: Vec::new(),
             models: Vec::new(),
-            routing: Routing { policy: Policy::Fleet, signals: Signals::default() },
+            routing: Routing { policy: Policy::Fleet, option_guard: OptionGuard::Warn, signals: Signals::default() },
             affinity: Affinity::default(),
             admission: Admission::default(),
             resilience: Resilience { attempts: 3, max_fallbacks: 5 },

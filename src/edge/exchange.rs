@@ -34,6 +34,7 @@ use crate::routing::fleet::{HoldingId, Outcome};
 use crate::routing::moment::Moment;
 use crate::routing::name::Naming;
 use crate::routing::retry::Cause;
+use crate::routing::runner::Misfit;
 use crate::routing::select::{Decision, Query, Row, decide};
 use crate::routing::session;
 use crate::wire::framing::Framing;
@@ -97,6 +98,8 @@ struct Current {
     model: String,
     /// The node is asked in another dialect than the client's.
     is_translated: bool,
+    /// The request's options are not those of the model in memory there.
+    misfit: Option<Box<Misfit>>,
     lease: Lease,
     /// The head of its answer has come.
     is_answering: bool,
@@ -166,7 +169,7 @@ impl Exchange {
             let may_probe = self.ingress.plan.usage_probe == UsageProbe::On;
             let probe = may_probe.then(|| payload.usage_probe(&current.node)).flatten();
             self.unasked = probe.map(|_| Unasked::default());
-            payload.under(&current.model, ask, &current.node, probe, memory)?
+            payload.under(&current.model, ask, &current.node, current.misfit.as_deref(), probe, memory)?
         };
         let body;
         (body, self.translation) = match prepared {
@@ -228,7 +231,11 @@ impl Exchange {
         let query = self.query.as_ref().ok_or(Refusal::Internal)?;
         let node = self.ingress.node(row.upstream).cloned().ok_or(Refusal::Internal)?;
         self.receipt.affinity = affinity(&query.ask, &decision, &row);
+        if let Some(misfit) = &row.misfit {
+            self.ingress.misfits_told.tell(misfit, &node, &model, &self.ingress.metrics);
+        }
         self.current = Some(Current {
+            misfit: row.misfit.clone(),
             node: node.clone(),
             holding: row.holding,
             model,

@@ -1,4 +1,4 @@
-//! Small questions to an upstream: probes and telemetry.
+//! Small questions to an upstream: probes, telemetry and inquiries.
 //!
 //! On connections of their own, so that no request ever waits behind a probe and no probe reuses a
 //! request's connection. Every answer is bounded in size and in time as a whole. Whatever the
@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::header::{ACCEPT, AUTHORIZATION, HOST, USER_AGENT};
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HOST, USER_AGENT};
 use http::{Method, StatusCode};
 use pingora::http::RequestHeader;
 use pingora_core::connectors::ConnectorOptions;
@@ -63,6 +63,13 @@ pub enum FetchError {
     TimedOut(Duration),
 }
 
+/// What is asked: by GET, or with a body by POST.
+#[derive(Clone, Copy)]
+struct Question<'a> {
+    path: &'a str,
+    json: Option<&'a [u8]>,
+}
+
 /// Asks upstreams. One for the process; it keeps connections.
 pub struct Fetcher {
     connector: Connector,
@@ -77,10 +84,25 @@ impl Fetcher {
     /// Asks for `path`, which the target joins to its base path. `timeout` holds from resolving the
     /// name to the last byte.
     pub async fn get(&self, target: &Target, path: &str, timeout: Duration) -> Result<Fetched, FetchError> {
+        self.put(target, Question { path, json: None }, timeout).await
+    }
+
+    /// The same with a JSON body, by POST. Like any question it may be asked twice, so it must change nothing.
+    pub async fn post(
+        &self,
+        target: &Target,
+        path: &str,
+        json: &[u8],
+        timeout: Duration,
+    ) -> Result<Fetched, FetchError> {
+        self.put(target, Question { path, json: Some(json) }, timeout).await
+    }
+
+    async fn put(&self, target: &Target, question: Question<'_>, timeout: Duration) -> Result<Fetched, FetchError> {
         let deadline = Instant::now() + timeout;
         let asking = async {
             let addresses = target.resolve().await?;
-            self.ask_first_reachable(target, path, &addresses, deadline).await
+            self.ask_first_reachable(target, question, &addresses, deadline).await
         };
         timeout_at(deadline, asking).await.unwrap_or(Err(FetchError::TimedOut(timeout)))
     }
@@ -90,7 +112,7 @@ impl Fetcher {
     async fn ask_first_reachable(
         &self,
         target: &Target,
-        path: &str,
+        question: Question<'_>,
         addresses: &[SocketAddr],
         deadline: Instant,
     ) -> Result<Fetched, FetchError> {
@@ -100,7 +122,7 @@ impl Fetcher {
             let left = deadline.saturating_duration_since(Instant::now());
             let mut peer = target.peer(*address);
             peer.options.connection_timeout = Some(left / (addresses.len() - tried) as u32);
-            match self.ask(&peer, target, path).await {
+            match self.ask(&peer, target, question).await {
                 Err(error @ FetchError::Connect(_)) => last = error,
                 answer => return answer,
             }
@@ -108,13 +130,13 @@ impl Fetcher {
         Err(last)
     }
 
-    async fn ask(&self, peer: &HttpPeer, target: &Target, path: &str) -> Result<Fetched, FetchError> {
+    async fn ask(&self, peer: &HttpPeer, target: &Target, question: Question<'_>) -> Result<Fetched, FetchError> {
         let mut stale = 0;
         loop {
             let opened = self.connector.get_http_session(peer).await;
             let (mut session, reused) = opened.map_err(FetchError::Connect)?;
-            let header = header(target, path).map_err(FetchError::Broken)?;
-            match exchange(&mut session, header).await {
+            let header = header(target, question).map_err(FetchError::Broken)?;
+            match exchange(&mut session, header, question.json).await {
                 Ok(answer) => {
                     self.connector.release_http_session(session, peer, Some(IDLE_MAX)).await;
                     return Ok(answer);
@@ -132,8 +154,13 @@ impl Default for Fetcher {
     }
 }
 
-fn header(target: &Target, path: &str) -> pingora_core::Result<Box<RequestHeader>> {
-    let mut header = RequestHeader::build(Method::GET, target.join(path).as_bytes(), Some(4))?;
+fn header(target: &Target, question: Question) -> pingora_core::Result<Box<RequestHeader>> {
+    let method = if question.json.is_some() { Method::POST } else { Method::GET };
+    let mut header = RequestHeader::build(method, target.join(question.path).as_bytes(), Some(6))?;
+    if let Some(json) = question.json {
+        header.insert_header(CONTENT_TYPE, "application/json")?;
+        header.insert_header(CONTENT_LENGTH, json.len())?;
+    }
     header.insert_header(HOST, target.authority())?;
     header.insert_header(USER_AGENT, AGENT)?;
     header.insert_header(ACCEPT, "*/*")?;
@@ -143,8 +170,16 @@ fn header(target: &Target, path: &str) -> pingora_core::Result<Box<RequestHeader
     Ok(Box::new(header))
 }
 
-async fn exchange(session: &mut HttpSession, header: Box<RequestHeader>) -> Result<Fetched, FetchError> {
+async fn exchange(
+    session: &mut HttpSession,
+    header: Box<RequestHeader>,
+    json: Option<&[u8]>,
+) -> Result<Fetched, FetchError> {
     session.write_request_header(header).await.map_err(FetchError::Broken)?;
+    if let Some(json) = json {
+        let body = Bytes::copy_from_slice(json);
+        session.write_request_body(body, true).await.map_err(FetchError::Broken)?;
+    }
     session.finish_request_body().await.map_err(FetchError::Broken)?;
     let status = final_status(session).await.map_err(FetchError::Broken)?;
     let mut body = BytesMut::new();

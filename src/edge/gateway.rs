@@ -118,6 +118,9 @@ impl ProxyHttp for Gateway {
         }
         if let Some(node) = exchange.node() {
             headers::address(request, &node.target)?;
+            for (name, value) in node.engine.get().map_or(&[][..], |engine| engine.headers) {
+                request.insert_header(*name, *value)?;
+            }
         }
         request.insert_header("x-request-id", &exchange.request_id)?;
         match &exchange.replay {

@@ -15,6 +15,7 @@ use super::fetch::Fetcher;
 use super::health::EngineCheck;
 use super::lists::Lists;
 use super::metrics::Metrics;
+use super::misfit::MisfitsTold;
 use super::node::Node;
 use super::probe::Prober;
 use super::receipt::Receipts;
@@ -47,6 +48,7 @@ pub struct Ingress {
     /// Nobody configured an upstream: the nodes are ports at which an engine might be found.
     pub is_guess: bool,
     pub lists: Lists,
+    pub misfits_told: MisfitsTold,
 }
 
 /// For a whole request body to arrive, however large.
@@ -91,6 +93,7 @@ impl Ingress {
             simulated: false,
             is_guess: false,
             lists: Lists::default(),
+            misfits_told: MisfitsTold::default(),
         })
     }
 
@@ -130,6 +133,7 @@ fn rules(plan: &Plan) -> Rules {
         session_ttl: plan.affinity.ttl.0,
         max_sessions: plan.affinity.max_sessions as usize,
         stale_after: plan.telemetry.stale_after.0,
+        option_guard: plan.routing.option_guard,
     }
 }
 

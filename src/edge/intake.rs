@@ -60,7 +60,7 @@ pub async fn take(session: &mut Session, exchange: &mut Exchange) -> Result<bool
 
 async fn understand(session: &mut Session, exchange: &mut Exchange, endpoint: Endpoint) -> Result<(), Refusal> {
     let body = body::read(session, &exchange.ingress.body_limits).await.map_err(Refusal::Body)?;
-    let Peeked { mut ask, model_span, usage_edit } =
+    let Peeked { mut ask, model_span, option_spans, usage_edit } =
         parse(session, &body, endpoint).await?.map_err(Refusal::BadRequest)?;
     if let Some(name) = session_name(session, &exchange.ingress.plan.affinity.headers) {
         ask.session_name = Some(name);
@@ -70,7 +70,7 @@ async fn understand(session: &mut Session, exchange: &mut Exchange, endpoint: En
         headers::now_plain(session.req_header_mut());
     }
     exchange.replay = Some(Replay::install(session, body.bytes.clone()));
-    exchange.understood(ask, Payload { bytes: body.bytes, model_span, usage_edit });
+    exchange.understood(ask, Payload { bytes: body.bytes, model_span, option_spans, usage_edit });
     Ok(())
 }
 

@@ -3,11 +3,12 @@
 //! The fleet holds what decisions need; a node holds what talking needs. Both go by the same id.
 
 use std::net::SocketAddr;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 
 use super::complaint::LOADING;
+use super::inquiries::Inquiries;
 use super::problem::{Finder, Problem};
 use super::standing::Standing;
 use super::target::Target;
@@ -24,6 +25,7 @@ pub struct Node {
     pub address: ArcSwapOption<SocketAddr>,
     /// The models as the engine lists them, from the latest good reading.
     pub listings: ArcSwap<Vec<Listing>>,
+    pub inquiries: Arc<Inquiries>,
     /// What is wrong with it.
     pub problem: Problem,
     pub standing: Standing,
@@ -38,6 +40,7 @@ impl Node {
             engine: engine.map_or_else(OnceLock::new, OnceLock::from),
             address: ArcSwapOption::empty(),
             listings: ArcSwap::default(),
+            inquiries: Arc::default(),
             problem: Problem::new("not asked yet"),
             standing: Standing::default(),
         }

@@ -1,5 +1,5 @@
-//! The client's request as it is sent to one node: as it came, under the node's own name for the model,
-//! or in the node's dialect.
+//! The client's request as it is sent to one node: as it came, under the node's own name for the model, with
+//! options pinned, or in the node's dialect.
 
 use std::ops::Range;
 use std::time::SystemTime;
@@ -14,8 +14,9 @@ use super::translation::Translation;
 use crate::date::rfc3339;
 use crate::routing::ask::{Ask, Endpoint};
 use crate::routing::name::Naming;
+use crate::routing::runner::{Action, Misfit, RunnerOption};
 use crate::wire::edit::{Edit, edited};
-use crate::wire::peek::spell;
+use crate::wire::peek::{spell, spell_option};
 use crate::wire::translate::{self, Translated};
 
 /// A body, held once for all attempts.
@@ -25,6 +26,8 @@ pub struct Payload {
     pub model_span: Range<usize>,
     /// What would make it ask for the counts of its stream, if it does not.
     pub usage_edit: Option<Edit>,
+    /// Where it gives values of options that a model is loaded with.
+    pub option_spans: Vec<(RunnerOption, Range<usize>)>,
 }
 
 /// What a node is to be sent.
@@ -36,25 +39,36 @@ pub enum Prepared {
 }
 
 impl Payload {
-    /// With the model in the node's spelling, where that is another than the client's, and asking for
-    /// counts if `probe` says so. Nothing but those bytes changes (L9).
+    /// With the model in the node's spelling, where that is another than the client's, with options as they are
+    /// pinned, and asking for counts if `probe` says so. Nothing but those bytes changes (L9).
     pub fn under(
         &self,
         model: &str,
         ask: &Ask,
         node: &Node,
+        misfit: Option<&Misfit>,
         probe: Option<&Edit>,
         memory: &Budget,
     ) -> Result<Prepared, Refusal> {
         let naming = node.engine.get().map_or(Naming::Exact, |engine| engine.naming);
         let renamed = !naming.is_same(model, &ask.model);
         let name = renamed.then(|| Edit::replace(self.model_span.clone(), spell(ask.endpoint, model)));
-        let edits: Vec<Edit> = name.into_iter().chain(probe.cloned()).collect();
+        let edits: Vec<Edit> = name.into_iter().chain(self.pins(misfit)).chain(probe.cloned()).collect();
         if edits.is_empty() {
             return Ok(Prepared::Plain(self.bytes.clone()));
         }
         let body = edited(&self.bytes, edits).ok_or(Refusal::Internal)?;
         held(body, memory).map(Prepared::Plain)
+    }
+
+    /// The values of pinned options.
+    fn pins(&self, misfit: Option<&Misfit>) -> Vec<Edit> {
+        let Some(misfit) = misfit.filter(|misfit| misfit.action == Action::Pinned) else { return Vec::new() };
+        let pinned = self.option_spans.iter().filter(|(option, _)| misfit.differing.contains(option));
+        let edit = |(option, span): &(RunnerOption, Range<usize>)| {
+            Edit::replace(span.clone(), spell_option(*option, misfit.resident.get(*option)))
+        };
+        pinned.map(edit).collect()
     }
 
     /// What makes this node tell the counts of a stream whose client did not ask for them, if it can.
@@ -83,3 +97,6 @@ impl Payload {
 fn held(body: Vec<u8>, memory: &Budget) -> Result<Bytes, Refusal> {
     memory.adopt(body).map_err(|_| Refusal::Body(BodyError::NoMemory))
 }
+
+#[cfg(test)]
+mod tests;

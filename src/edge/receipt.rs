@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
+use super::misfit;
 use crate::routing::fleet::UpstreamId;
 use crate::routing::select::{Decision, Row};
 use crate::routing::signal::Signals;
@@ -104,6 +105,7 @@ impl Receipt {
             "node": last.map(|attempt| name(attempt.row.upstream)),
             "score": last.map(|attempt| attempt.row.score),
             "affinity": self.affinity,
+            "option_guard": misfit::json(last.and_then(|attempt| attempt.row.misfit.as_deref())),
             "status": self.status,
             "outcome": self.outcome,
             "decision": last.map(|attempt| decision_json(attempt, name)),
@@ -111,6 +113,7 @@ impl Receipt {
                 "node": name(attempt.row.upstream),
                 "score": attempt.row.score,
                 "depth": attempt.row.depth,
+                "option_guard": misfit::json(attempt.row.misfit.as_deref()),
                 "failure": attempt.failure,
             })).collect::<Vec<_>>(),
             "times_ms": {

@@ -14,6 +14,7 @@ use tokio::task::JoinSet;
 
 use super::complaint;
 use super::fetch::{FetchError, Fetched, Fetcher};
+use super::inquiries::Asker;
 use super::node::Node;
 use super::problem::Finder;
 use super::shared_fleet::SharedFleet;
@@ -38,7 +39,11 @@ impl Telemetry {
     async fn poll_as(&self, node: &Node, engine: &'static Engine) {
         let asked = self.fleet.with(|fleet, now| fleet.asked(node.id, now));
         match self.read(node, engine).await {
-            Ok(reading) => {
+            Ok(mut reading) => {
+                if let Some(inquiry) = &engine.inquiry {
+                    node.inquiries.complete(inquiry, &mut reading);
+                    node.inquiries.go_on(inquiry, &reading, self.asker(node));
+                }
                 self.fleet.with(|fleet, now| fleet.learn_report(node.id, &reading.report, asked, now));
                 if **node.listings.load() != reading.listings {
                     node.listings.store(Arc::new(reading.listings));
@@ -47,6 +52,11 @@ impl Telemetry {
             }
             Err(problem) => node.note(Finder::Telemetry, &problem),
         }
+    }
+
+    fn asker(&self, node: &Node) -> Asker {
+        let (target, fetcher) = (node.target.clone(), self.fetcher.clone());
+        Asker { node: node.name.clone(), target, fetcher, timeout: self.timeout }
     }
 
     async fn read(&self, node: &Node, engine: &'static Engine) -> Result<Reading, String> {

@@ -24,6 +24,9 @@ pub static ENGINE: Engine = Engine {
         says_loading: |_| false,
     },
     polls: &[Poll::required("/v1/models"), Poll::optional("/model/info")],
+    inquiry: None,
+    // Attempts are counted here; its own on top would multiply them.
+    headers: &[("x-litellm-num-retries", "0")],
     fixed_models: true,
     counts_on_request: true,
     default_slots: 64,

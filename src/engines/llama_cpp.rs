@@ -19,6 +19,8 @@ pub static ENGINE: Engine = Engine {
     naming: Naming::Exact,
     probe: Probe { path: "/health", older_path: None, patience: Duration::ZERO, says_up, says_loading },
     polls: &[Poll::required("/v1/models"), Poll::optional("/props"), Poll::optional("/metrics")],
+    inquiry: None,
+    headers: &[],
     // A router's models are loaded on demand, and a server may sleep.
     fixed_models: false,
     counts_on_request: true,
@@ -72,8 +74,12 @@ fn complete(report: &mut ModelReport, listing: &Listing, props: &Props) {
     let window = props.default_generation_settings.as_ref().and_then(|settings| settings.n_ctx);
     report.context_tokens = window.filter(|&count| count > 0).map(tokens).or(report.context_tokens);
     // Nothing is told of the others.
-    report.abilities =
-        props.modalities.as_ref().map(|has| Abilities { vision: has.vision, tools: true, embedding: true });
+    report.abilities = props.modalities.as_ref().map(|has| Abilities {
+        vision: has.vision,
+        tools: true,
+        embedding: true,
+        thinking: true,
+    });
 }
 
 fn says_up(body: &[u8]) -> bool {

@@ -7,9 +7,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 
-use super::{Bodies, Engine, Listing, Naming, Poll, Probe, Reading, entries, misfit, reading, tokens};
+use super::{
+    Bodies, Engine, Inquiry, Listing, ModelFacts, Naming, Poll, Probe, Reading, entries, misfit, reading, tokens,
+};
 use crate::routing::ask::{Dialect, Endpoint};
 use crate::routing::report::{Abilities, ModelReport};
 
@@ -32,6 +34,8 @@ pub static ENGINE: Engine = Engine {
         says_loading: |_| false,
     },
     polls: &[Poll::required("/api/tags"), Poll::required("/api/ps")],
+    inquiry: Some(Inquiry { path: "/api/show", body: question, edition, read: read_shown }),
+    headers: &[],
     fixed_models: false,
     counts_on_request: true,
     // OLLAMA_NUM_PARALLEL, when unset.
@@ -68,7 +72,7 @@ fn on_disk(models: &mut Models, value: Value) -> Result<(), String> {
     let entry = parse(&value)?;
     let (report, listing) = named(models, &entry.name);
     report.size_bytes = entry.size;
-    report.abilities = abilities(&entry);
+    report.abilities = abilities(entry.capabilities.as_deref());
     listing.tags = Some(value);
     Ok(())
 }
@@ -80,7 +84,7 @@ fn in_memory(models: &mut Models, value: Value) -> Result<(), String> {
     // All of it: `size_vram` is the share that is on the GPU.
     report.resident_bytes = entry.size;
     report.context_tokens = entry.context_length.filter(|&count| count > 0).map(tokens);
-    report.abilities = report.abilities.or(abilities(&entry));
+    report.abilities = report.abilities.or(abilities(entry.capabilities.as_deref()));
     listing.ps = Some(value);
     Ok(())
 }
@@ -97,10 +101,55 @@ fn named<'a>(models: &'a mut Models, name: &str) -> &'a mut (ModelReport, Listin
     })
 }
 
-fn abilities(entry: &Entry) -> Option<Abilities> {
-    let told = entry.capabilities.as_ref()?;
+fn abilities(told: Option<&[String]>) -> Option<Abilities> {
+    let told = told?;
     let has = |ability: &str| told.iter().any(|t| t == ability);
-    Some(Abilities { vision: has("vision"), tools: has("tools"), embedding: has("embedding") })
+    Some(Abilities {
+        vision: has("vision"),
+        tools: has("tools"),
+        embedding: has("embedding"),
+        thinking: has("thinking"),
+    })
+}
+
+fn question(model: &str) -> Vec<u8> {
+    json!({ "model": model }).to_string().into_bytes()
+}
+
+/// A model that runs at Ollama's own service is not asked about: the question might go out to there.
+fn edition(listing: &Listing) -> Option<&str> {
+    let is_remote = |entry: &Value| entry["remote_model"].is_string() || entry["remote_host"].is_string();
+    let entry = listing.tags.as_ref().or(listing.ps.as_ref()).filter(|entry| !is_remote(entry))?;
+    entry["digest"].as_str()
+}
+
+/// The answer of `/api/show`, which is read from the model's file and loads nothing.
+#[derive(Deserialize)]
+struct Shown {
+    #[serde(default)]
+    model_info: Map<String, Value>,
+    /// The Modelfile's, one a line.
+    parameters: Option<String>,
+    capabilities: Option<Vec<String>>,
+}
+
+fn read_shown(body: &[u8]) -> Result<ModelFacts, String> {
+    let shown: Shown = serde_json::from_slice(body).map_err(|e| format!("it does not fit: {e}"))?;
+    let trained = shown.model_info.get("general.architecture").and_then(Value::as_str).and_then(|architecture| {
+        let key = format!("{architecture}.context_length");
+        shown.model_info.get(&key).and_then(Value::as_u64)
+    });
+    Ok(ModelFacts {
+        abilities: abilities(shown.capabilities.as_deref()),
+        trained_tokens: trained.filter(|&count| count > 0).map(tokens),
+        own_window: shown.parameters.as_deref().and_then(num_ctx),
+    })
+}
+
+fn num_ctx(parameters: &str) -> Option<u32> {
+    let lines = parameters.lines().map(|line| line.split_whitespace());
+    let mut values = lines.filter_map(|mut words| words.next().filter(|name| *name == "num_ctx").and(words.next()));
+    values.next_back()?.parse().ok().filter(|&count| count > 0)
 }
 
 fn recognises(body: &[u8]) -> bool {

@@ -26,6 +26,8 @@ pub static ENGINE: Engine = Engine {
         says_loading: |_| false,
     },
     polls: &[Poll::required("/v1/models")],
+    inquiry: None,
+    headers: &[],
     fixed_models: true,
     // Some such servers refuse what they do not know.
     counts_on_request: false,

@@ -31,6 +31,8 @@ pub static ENGINE: Engine = Engine {
         Poll::optional("/server_info"),
         Poll::optional("/metrics"),
     ],
+    inquiry: None,
+    headers: &[],
     fixed_models: true,
     counts_on_request: true,
     default_slots: 128,

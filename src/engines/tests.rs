@@ -45,7 +45,8 @@ fn ollama_tells_disk_and_memory() {
         size_bytes: Some(4_700_000_000),
         resident_bytes: Some(6_500_000_000),
         context_tokens: Some(8192),
-        abilities: Some(Abilities { vision: true, tools: true, embedding: false }),
+        abilities: Some(Abilities { vision: true, tools: true, embedding: false, thinking: false }),
+        ..ModelReport::default()
     };
     assert_eq!(model(&reading, "moss:7b"), moss);
     let fern = model(&reading, "fern:3b");
@@ -62,6 +63,58 @@ fn listings_keep_entries_untouched() {
     assert_eq!(moss.tags.as_ref().unwrap()["new_field"], serde_json::json!([1]));
     assert_eq!(moss.ps.as_ref().unwrap()["size_vram"], 5_000_000_000_u64);
     assert_eq!(moss.openai, None);
+}
+
+#[track_caller]
+fn check_shown(body: &str, expected: ModelFacts) {
+    let inquiry = find("ollama").unwrap().inquiry.as_ref().unwrap();
+    assert_eq!((inquiry.read)(body.as_bytes()), Ok(expected), "{body}");
+}
+
+#[test]
+fn ollama_tells_more_of_a_model_that_it_is_asked_about() {
+    let parameters = r#""parameters":"stop   \"<|end|>\"\nnum_ctx                        8192\ntemperature 0.6""#;
+    let info = r#""model_info":{"general.architecture":"moss","moss.context_length":131072,"fern.context_length":1}"#;
+    let capabilities = r#""capabilities":["completion","tools","thinking"]"#;
+    let abilities = Abilities { tools: true, thinking: true, ..Abilities::default() };
+    let facts = ModelFacts { abilities: Some(abilities), trained_tokens: Some(131_072), own_window: Some(8192) };
+    check_shown(&format!("{{{parameters},{info},{capabilities},\"new\":[1]}}"), facts);
+    check_shown("{}", ModelFacts::default());
+    check_shown(
+        r#"{"model_info":{"general.architecture":"moss"},"parameters":"num_ctx\nnum_ctx x"}"#,
+        ModelFacts::default(),
+    );
+    let inquiry = find("ollama").unwrap().inquiry.as_ref().unwrap();
+    for nonsense in ["", "[]", "<html>", r#"{"model_info":7}"#] {
+        assert!((inquiry.read)(nonsense.as_bytes()).is_err(), "{nonsense}");
+    }
+    assert_eq!((inquiry.body)("a\"b"), br#"{"model":"a\"b"}"#);
+}
+
+#[test]
+fn what_lists_tell_comes_before_what_was_asked() {
+    let told = Abilities { vision: true, ..Abilities::default() };
+    let mut report = ModelReport { abilities: Some(told), ..ModelReport::default() };
+    ModelFacts { abilities: Some(Abilities::default()), trained_tokens: Some(7), own_window: None }
+        .complete(&mut report);
+    assert_eq!((report.abilities, report.trained_tokens, report.own_window), (Some(told), Some(7), None));
+}
+
+#[test]
+fn models_that_run_elsewhere_are_not_asked_about() {
+    let edition = find("ollama").unwrap().inquiry.as_ref().unwrap().edition;
+    let listing = |entry: serde_json::Value| Listing { tags: Some(entry), ..Listing::default() };
+    assert_eq!(edition(&listing(serde_json::json!({"digest": "d1"}))), Some("d1"));
+    assert_eq!(edition(&listing(serde_json::json!({"digest": "d1", "remote_host": "https://x"}))), None);
+    assert_eq!(edition(&listing(serde_json::json!({}))), None);
+}
+
+#[test]
+fn only_litellm_is_told_not_to_try_again_itself() {
+    for engine in ROSTER {
+        let expected: &[_] = if engine.name == "litellm" { &[("x-litellm-num-retries", "0")] } else { &[] };
+        assert_eq!(engine.headers, expected, "{}", engine.name);
+    }
 }
 
 #[track_caller]
@@ -139,7 +192,11 @@ fn llama_cpp_tells_slots_and_the_window_of_one() {
     let reading = round("llama_cpp", &fixtures::llama_cpp());
     let model = only(&reading);
     assert_eq!((model.name.as_str(), model.resident, model.context_tokens), ("moss-7b.gguf", true, Some(4096)));
-    assert_eq!(model.abilities, Some(Abilities { vision: true, tools: true, embedding: true }), "only vision is told");
+    assert_eq!(
+        model.abilities,
+        Some(Abilities { vision: true, tools: true, embedding: true, thinking: true }),
+        "only vision is told"
+    );
     assert_eq!(reading.report.slots, Some(4));
 
     let blind = round("llama_cpp", &fixtures::llama_cpp().without("/props"));
@@ -238,9 +295,13 @@ fn paths(engine: &Engine) -> impl Iterator<Item = &'static str> {
     polls.chain([engine.probe.path, engine.fingerprint_path]).chain(engine.probe.older_path)
 }
 
+/// Beyond GETs one question is asked, of one engine: Ollama's `/api/show`, which reads a model's file and
+/// loads nothing.
 #[test]
 fn hlt_15_no_question_wakes_or_costs() {
     for engine in ROSTER {
+        let inquiry = engine.inquiry.as_ref().map(|inquiry| inquiry.path);
+        assert_eq!(inquiry, (engine.name == "ollama").then_some("/api/show"), "{}", engine.name);
         assert!(!paths(engine).any(|path| path.starts_with("/slots")), "{}: wakes a sleeping llama.cpp", engine.name);
     }
     assert!(!paths(find("litellm").unwrap()).any(|path| path == "/health"), "pays for a request to every model");

@@ -23,6 +23,8 @@ pub static ENGINE: Engine = Engine {
         says_loading: |_| false,
     },
     polls: &[Poll::required("/v1/models"), Poll::optional("/metrics")],
+    inquiry: None,
+    headers: &[],
     fixed_models: true,
     counts_on_request: true,
     // max_num_seqs, of a common machine.

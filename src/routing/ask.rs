@@ -6,6 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::chain::Chain;
+use super::runner::RunnerOptions;
 
 /// The API a client speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -175,6 +176,8 @@ pub struct Needs {
     pub vision: bool,
     pub tools: bool,
     pub embedding: bool,
+    /// Ollama's `think`.
+    pub thinking: bool,
 }
 
 /// A request, as far as routing is concerned.
@@ -191,8 +194,8 @@ pub struct Ask {
     pub prompt_tokens: u32,
     /// The most tokens the client lets the model answer with, where it said.
     pub max_output_tokens: Option<u32>,
-    /// Ollama's `options.num_ctx`, where given.
-    pub num_ctx: Option<u32>,
+    /// Ollama's `options` that a model is loaded with.
+    pub runner: RunnerOptions,
     pub needs: Needs,
     /// Hash of the session's name, from an affinity header or `prompt_cache_key`.
     pub session_name: Option<u64>,
@@ -213,7 +216,7 @@ impl Ask {
             chain: Chain::default(),
             prompt_tokens: 1,
             max_output_tokens: None,
-            num_ctx: None,
+            runner: RunnerOptions::default(),
             needs: Needs::default(),
             session_name: None,
             previous_response: None,

@@ -16,6 +16,7 @@ use super::policy::Policy;
 use super::prefix::Prefixes;
 use super::queue::Queue;
 use super::report::{ModelReport, Report};
+use super::runner::{OptionGuard, RunnerOptions};
 use super::session::Sessions;
 use super::signal::Signals;
 use super::upstream::{Foreign, Holding, Spec, Traits, Upstream};
@@ -47,6 +48,24 @@ pub struct Rules {
     pub max_sessions: usize,
     /// Readings older than this are no longer believed (L10).
     pub stale_after: Duration,
+    pub option_guard: OptionGuard,
+}
+
+/// As Warmgate is configured when nothing is said.
+impl Default for Rules {
+    fn default() -> Rules {
+        Rules {
+            policy: Policy::default(),
+            groups: Groups::default(),
+            max_fallbacks: 5,
+            admission: Admission::default(),
+            signals: Signals::default(),
+            session_ttl: Duration::from_secs(15 * 60),
+            max_sessions: 100_000,
+            stale_after: Duration::from_secs(15),
+            option_guard: OptionGuard::default(),
+        }
+    }
 }
 
 /// What was so when an upstream was asked for a report.
@@ -98,6 +117,8 @@ pub(super) struct Booking {
     pub first_byte_at: Option<Moment>,
     uncached_tokens: u32,
     start: Start,
+    /// Options that the node was sent, where its models are loaded with them.
+    sent: Option<RunnerOptions>,
 }
 
 /// What a lease found when it was booked; decides what its times teach.
@@ -205,7 +226,8 @@ impl Fleet {
         let upstream = &mut self.upstreams[row.upstream.0 as usize];
         let holding = &mut self.holdings[row.holding.0 as usize];
         let slots = upstream.slots(holding).count;
-        let cold = !holding.resident || holding.reloads_for(ask.num_ctx);
+        let reloads = row.reloads();
+        let cold = !holding.resident || reloads;
         let foreign = upstream.foreign_requests(now, self.rules.stale_after);
         let start = match () {
             _ if cold => Start::ColdModel,
@@ -222,6 +244,12 @@ impl Fleet {
                 holding.loading_since = Some(now);
             }
         }
+        let sent = row.misfit.as_ref().map_or(ask.runner, |misfit| misfit.sent());
+        let sent = Some(sent).filter(|_| runs_model && upstream.loads_by_options());
+        if let Some(sent) = sent.filter(|_| reloads) {
+            // Requests are served in order: those that come now find it loaded so.
+            holding.context_tokens = holding.runner.serves(sent, holding.context_tokens, now);
+        }
         let uncached_tokens = ask.prompt_tokens.saturating_sub(row.covered_tokens);
         let booking = Booking {
             upstream: row.upstream,
@@ -232,6 +260,7 @@ impl Fleet {
             first_byte_at: None,
             uncached_tokens,
             start,
+            sent,
         };
         self.bookings.insert(lease, booking);
         laws::check(self);
@@ -393,7 +422,14 @@ impl Holding {
         self.listed = true;
         self.weights_bytes = model.size_bytes.or(self.weights_bytes);
         self.resident_bytes = model.resident_bytes.or(self.resident_bytes);
-        self.context_tokens = model.context_tokens.or(self.context_tokens);
+        self.runner.trained_tokens = model.trained_tokens.or(self.runner.trained_tokens);
+        // Not kept when it is gone: an edition without a window of its own may have come.
+        self.runner.own_window = model.own_window;
+        if let Some(told) = model.context_tokens
+            && self.runner.learn_window(told, self.context_tokens, asked_at)
+        {
+            self.context_tokens = Some(told);
+        }
         self.abilities = model.abilities.or(self.abilities);
         if model.resident || fixed {
             self.resident = true;
@@ -401,7 +437,19 @@ impl Holding {
         } else if self.resident && self.resident_at < asked_at {
             self.resident = false;
             self.unloaded_at = Some(now);
+            self.runner.forget();
         }
+    }
+
+    /// The model is answering its first request since nothing was known of how it was loaded.
+    fn learn_served(&mut self, sent: RunnerOptions, was_cold: bool, now: Moment) {
+        let before = self.context_tokens;
+        let loaded = self.runner.serves(sent, before, now);
+        self.context_tokens = match sent.num_ctx() {
+            Some(_) if was_cold => loaded,
+            None if was_cold => loaded.or(before),
+            _ => before.or(loaded),
+        };
     }
 
     fn learn_first_byte(&mut self, booking: &Booking, now: Moment) {
@@ -413,6 +461,9 @@ impl Holding {
                 self.speed.learn_load((seconds - prefill).max(0.0));
             }
             Start::Queued => {}
+        }
+        if let Some(sent) = booking.sent.filter(|_| !self.runner.has_served()) {
+            self.learn_served(sent, booking.start == Start::ColdModel, now);
         }
         self.resident = true;
         self.resident_at = now;
@@ -427,7 +478,13 @@ impl Holding {
         if self.running == 0 {
             self.loading_since = None;
         }
-        let Some(first_byte_at) = booking.first_byte_at else { return };
+        let Some(first_byte_at) = booking.first_byte_at else {
+            if booking.start == Start::ColdModel && booking.sent.is_some() {
+                // Whether it was loaded after all, nobody knows.
+                self.runner.forget();
+            }
+            return;
+        };
         self.answering -= 1;
         let Outcome::Done { output_tokens } = outcome else { return };
         self.usage.add(0, output_tokens.unwrap_or(0), now);

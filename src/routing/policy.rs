@@ -1,7 +1,8 @@
 //! By what the eligible upstreams are ranked.
 //!
 //! `fleet` is Warmgate's own; the others are the ones people know from LiteLLM. Whatever the policy,
-//! the eight signals are worked out and shown, and what ties is decided by the rendezvous hash.
+//! the eight signals are worked out and shown. What ties goes where no model has to be loaded anew for its
+//! options, and then by the rendezvous hash.
 
 use std::cmp::Ordering;
 
@@ -61,7 +62,12 @@ impl Policy {
     pub fn rank(self, rows: &mut [Row], tie: u64, chance: u64) {
         let best = rows.iter().map(|row| row.score).fold(f64::NEG_INFINITY, f64::max);
         let rendezvous = |row: &Row| mix(tie, row.name_hash);
-        rows.sort_by(|a, b| self.order(a, b, best, chance).then(rendezvous(b).cmp(&rendezvous(a))));
+        // As good as a tie, but whoever uses the model as it is would lose it: such a node comes last.
+        let gently = |a: &Row, b: &Row| a.reloads().cmp(&b.reloads());
+        rows.sort_by(|a, b| {
+            let by_rank = self.order(a, b, best, chance).then_with(|| gently(a, b));
+            by_rank.then_with(|| rendezvous(b).cmp(&rendezvous(a)))
+        });
     }
 
     fn order(self, a: &Row, b: &Row, best: f64, chance: u64) -> Ordering {

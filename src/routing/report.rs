@@ -9,6 +9,7 @@ pub struct Abilities {
     pub vision: bool,
     pub tools: bool,
     pub embedding: bool,
+    pub thinking: bool,
 }
 
 /// One model as one upstream reports it.
@@ -24,6 +25,10 @@ pub struct ModelReport {
     pub resident_bytes: Option<u64>,
     /// Context window it runs with (or would run with), tokens.
     pub context_tokens: Option<u32>,
+    /// The most tokens that any window of it can hold.
+    pub trained_tokens: Option<u32>,
+    /// Window that it is loaded with when nobody asks for another, where its own settings say.
+    pub own_window: Option<u32>,
     pub abilities: Option<Abilities>,
 }
 

@@ -14,6 +14,7 @@ use super::fleet::{Fleet, HoldingId, UpstreamId};
 use super::group::Target;
 use super::moment::Moment;
 use super::policy::Merits;
+use super::runner::Misfit;
 use super::session;
 use super::signal::Points;
 use super::upstream::{Holding, Upstream};
@@ -60,7 +61,16 @@ pub struct Row {
     pub is_resident: bool,
     /// `None`: nothing is known of any node's speed.
     pub first_token: Option<FirstToken>,
+    /// The request's options are not those of the model in memory there.
+    pub misfit: Option<Box<Misfit>>,
     pub(super) name_hash: u64,
+}
+
+impl Row {
+    /// The model in memory there would be loaded anew.
+    pub(super) fn reloads(&self) -> bool {
+        self.misfit.as_ref().is_some_and(|misfit| misfit.reloads())
+    }
 }
 
 /// Why a holder of the model was not judged.
@@ -130,6 +140,7 @@ fn decide_for(fleet: &Fleet, query: &Query, model: &str, now: Moment) -> Decisio
     if let Some(maker) = fleet.sessions.maker(ask, now) {
         keep_maker(fleet, maker, &mut eligible, &mut excluded);
     }
+    keep_thinkers(fleet, ask, &mut eligible, &mut excluded);
     keep_lowest_tier(fleet, ask, &mut eligible, &mut excluded);
     let pin = if ask.endpoint.is_conversation() { fleet.sessions.find(ask, now) } else { None };
     let pin = pin.map(|pin| pin.upstream);
@@ -269,6 +280,16 @@ fn keep_maker(
     excluded.extend(others.map(|offer| (fleet.holding(offer.holding).upstream, Exclusion::NotTheMaker)));
 }
 
+/// Those known not to think make way for those that may. Where nobody thinks, the engine has the word:
+/// Ollama refuses such a request, but versions that know nothing of thinking answer it.
+fn keep_thinkers(fleet: &Fleet, ask: &Ask, eligible: &mut Vec<Offer>, excluded: &mut Vec<(UpstreamId, Exclusion)>) {
+    let thinks = |offer: &Offer| fleet.holding(offer.holding).abilities.is_none_or(|has| has.thinking);
+    if ask.needs.thinking && eligible.iter().any(thinks) {
+        let others = eligible.extract_if(.., |offer| !thinks(offer));
+        excluded.extend(others.map(|offer| (fleet.holding(offer.holding).upstream, Exclusion::LacksAbility)));
+    }
+}
+
 /// The lowest tier that has room; the lowest of all if none has.
 fn keep_lowest_tier(fleet: &Fleet, ask: &Ask, eligible: &mut Vec<Offer>, excluded: &mut Vec<(UpstreamId, Exclusion)>) {
     let tier = |offer: &Offer| upstream_of(fleet, offer.holding).spec.tier;
@@ -285,7 +306,8 @@ fn judge(fleet: &Fleet, ask: &Ask, eligible: &[Offer], pinned: Option<UpstreamId
         let holding = fleet.holding(offer.holding);
         let known = covered.iter().find(|(upstream, _)| *upstream == holding.upstream);
         let covered_tokens = known.map_or(0, |(_, tokens)| (*tokens).min(ask.prompt_tokens));
-        let belief = Belief { holding, covered_tokens, pinned, typical: &typical, now };
+        let misfit = upstream_of(fleet, offer.holding).misfit(holding, ask, &fleet.rules, now);
+        let belief = Belief { holding, covered_tokens, pinned, typical: &typical, misfit: misfit.as_ref(), now };
         let candidate = belief.candidate(fleet, ask);
         let points = fleet.rules.signals.points(&candidate, ask);
         let first_token_s = candidate.first_token.map_or(0.0, |parts| parts.total_s());
@@ -301,6 +323,7 @@ fn judge(fleet: &Fleet, ask: &Ask, eligible: &[Offer], pinned: Option<UpstreamId
             has_room: fleet.has_room(offer.holding, ask.priority),
             is_resident: candidate.is_resident(),
             first_token: candidate.first_token,
+            misfit: misfit.map(Box::new),
             name_hash: upstream_of(fleet, offer.holding).name_hash,
         }
     };
@@ -313,6 +336,7 @@ struct Belief<'a> {
     covered_tokens: u32,
     pinned: Option<UpstreamId>,
     typical: &'a Typical,
+    misfit: Option<&'a Misfit>,
     now: Moment,
 }
 
@@ -323,7 +347,7 @@ impl Belief<'_> {
         let slots = f64::from(upstream.slots(holding).count);
         let foreign = upstream.foreign_requests(self.now, fleet.rules.stale_after);
         let requests = f64::from(holding.running.saturating_add(holding.waiting).saturating_add(foreign));
-        let reloads = holding.reloads_for(ask.num_ctx);
+        let reloads = self.misfit.is_some_and(Misfit::reloads);
         let prefix_share = f64::from(self.covered_tokens) / f64::from(ask.prompt_tokens.max(1));
         Candidate {
             residency: if reloads { Residency::OnDisk } else { self.residency() },
@@ -335,7 +359,7 @@ impl Belief<'_> {
             other_depth: f64::from(upstream.in_flight.saturating_sub(holding.running)) / slots,
             first_token: self.first_token(ask, requests, slots, reloads),
             availability: upstream.record.trust(self.now),
-            context_tokens: if reloads { ask.num_ctx } else { holding.context_tokens },
+            context_tokens: upstream.window(holding, ask, self.misfit),
             pinned: self.pinned == Some(holding.upstream),
             prefix_share: if self.pinned.is_none() { prefix_share } else { 0.0 },
         }
@@ -412,8 +436,8 @@ impl Typical {
 /// Excludes nodes whose window is known to be too small, if that leaves any.
 fn drop_too_small(fleet: &Fleet, ask: &Ask, rows: &mut Vec<Row>, excluded: &mut Vec<(UpstreamId, Exclusion)>) {
     let too_small = |row: &Row| {
-        let holding = fleet.holding(row.holding);
-        let window = if holding.reloads_for(ask.num_ctx) { ask.num_ctx } else { holding.context_tokens };
+        let (holding, upstream) = (fleet.holding(row.holding), upstream_of(fleet, row.holding));
+        let window = upstream.window(holding, ask, row.misfit.as_deref()).or(holding.runner.trained_tokens);
         window.is_some_and(|window| u64::from(window) < ask.tokens_needed())
     };
     if rows.iter().any(|row| !too_small(row)) {

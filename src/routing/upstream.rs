@@ -6,14 +6,15 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::ask::{Dialect, Endpoint};
+use super::ask::{Ask, Dialect, Endpoint};
 use super::chain::hash_text;
 use super::estimate::Speed;
-use super::fleet::{HoldingId, UpstreamId};
+use super::fleet::{HoldingId, Rules, UpstreamId};
 use super::moment::Moment;
 use super::name::Naming;
 use super::record::Record;
 use super::report::Abilities;
+use super::runner::{Misfit, Room, Runner};
 use super::usage::Usage;
 
 /// What is configured for an upstream, and what follows from its engine.
@@ -94,6 +95,7 @@ pub struct Holding {
     pub resident_bytes: Option<u64>,
     pub context_tokens: Option<u32>,
     pub abilities: Option<Abilities>,
+    pub runner: Runner,
     /// Live leases for this model.
     pub running: u32,
     /// Of these, those of batch requests.
@@ -146,6 +148,33 @@ impl Upstream {
         fresh.map_or(0, |foreign| foreign.requests)
     }
 
+    /// How the options of `ask` go with a model that is in memory here; `None`: well, or nobody can tell.
+    pub fn misfit(&self, holding: &Holding, ask: &Ask, rules: &Rules, now: Moment) -> Option<Misfit> {
+        let told = self.read_at.is_some_and(|at| now.since(at) < rules.stale_after);
+        let known = told || holding.runner.is_fresh(now, rules.stale_after);
+        if !(known && holding.resident && self.loads_by_options() && ask.endpoint.runs_model()) {
+            return None;
+        }
+        let room = Room { prompt_tokens: ask.prompt_tokens, output_tokens: ask.max_output_tokens.unwrap_or(0) };
+        holding.runner.misfit(&ask.runner, holding.context_tokens, room, rules.option_guard)
+    }
+
+    /// The window that `ask` meets here; `None`: unknown.
+    pub fn window(&self, holding: &Holding, ask: &Ask, misfit: Option<&Misfit>) -> Option<u32> {
+        match misfit {
+            Some(misfit) if misfit.reloads() => holding.runner.window_for(&ask.runner),
+            None if !holding.resident && self.loads_by_options() => {
+                holding.runner.window_for(&ask.runner).or(holding.context_tokens)
+            }
+            _ => holding.context_tokens,
+        }
+    }
+
+    /// Its engine loads models with options that each request may give.
+    pub(super) fn loads_by_options(&self) -> bool {
+        self.spec.engine.is_some_and(|engine| engine.naming == Naming::Ollama)
+    }
+
     /// Slots of a model here, by the rule of the first source that knows.
     pub fn slots(&self, holding: &Holding) -> Slots {
         let assumed = self.spec.engine.map_or(1, |engine| engine.default_slots).max(1);
@@ -184,6 +213,7 @@ impl Holding {
             resident_bytes: None,
             context_tokens: None,
             abilities: None,
+            runner: Runner::default(),
             running: 0,
             batch_running: 0,
             waiting: 0,
@@ -197,13 +227,5 @@ impl Holding {
     /// What it takes in memory: measured where it was ever seen resident, else its weights.
     pub fn need_bytes(&self) -> Option<u64> {
         self.resident_bytes.or(self.weights_bytes)
-    }
-
-    /// A request with this `num_ctx` would make the engine load the model anew.
-    pub fn reloads_for(&self, num_ctx: Option<u32>) -> bool {
-        match (num_ctx, self.context_tokens) {
-            (Some(wanted), Some(window)) => self.resident && wanted != window,
-            _ => false,
-        }
     }
 }

@@ -16,6 +16,7 @@ use super::turn::Attachments;
 use super::value::{Scalar, Skip, Take, Taker, key, scalar};
 use crate::routing::ask::{Dialect, Endpoint};
 use crate::routing::chain::{Chain, Link, hash_text, mix};
+use crate::routing::runner::{RunnerOption, RunnerOptions};
 
 /// What a body said, by top-level key.
 #[derive(Default)]
@@ -28,7 +29,9 @@ pub(super) struct Body<'de> {
     pub stream_options: Said<'de>,
     pub max_tokens: Option<u32>,
     pub max_completion_tokens: Option<u32>,
-    pub options: Options,
+    pub options: Options<'de>,
+    /// Ollama's `think` asks for thoughts.
+    pub thinks: bool,
     pub cache_key: Option<u64>,
     pub previous_response: Option<u64>,
     pub tools: Tools,
@@ -112,6 +115,7 @@ enum Field {
     MaxTokens,
     MaxCompletionTokens,
     Options,
+    Think,
     CacheKey,
     Tools,
     System,
@@ -136,7 +140,8 @@ impl Field {
             ("stream_options", OpenAiChat | OpenAiCompletions) => Field::StreamOptions,
             ("max_tokens", _) => Field::MaxTokens,
             ("max_completion_tokens", _) => Field::MaxCompletionTokens,
-            ("options", _) => Field::Options,
+            ("options", endpoint) if endpoint.dialect() == Dialect::Ollama => Field::Options,
+            ("think", OllamaChat | OllamaGenerate) => Field::Think,
             ("prompt_cache_key", _) => Field::CacheKey,
             ("tools", OllamaChat | OpenAiChat | OpenAiResponses | AnthropicMessages | AnthropicCountTokens) => {
                 Field::Tools
@@ -173,7 +178,8 @@ impl<'de> Taker<'de> for Reader<'_, 'de> {
                 Field::StreamOptions => body.stream_options.again(fields.next_value()?),
                 Field::MaxTokens => body.max_tokens = fields.next_value_seed(scalar(limit))?,
                 Field::MaxCompletionTokens => body.max_completion_tokens = fields.next_value_seed(scalar(limit))?,
-                Field::Options => body.options = fields.next_value_seed(Take(OptionsReader))?,
+                Field::Options => fields.next_value_seed(Take(&mut body.options))?,
+                Field::Think => body.thinks = fields.next_value_seed(scalar(|said| said.is_filled()))?,
                 Field::CacheKey => body.cache_key = fields.next_value_seed(scalar(name_hash))?,
                 Field::Tools => body.tools = fields.next_value_seed(Take(ToolsReader))?,
                 Field::System => fields.next_value_seed(Take(System(&mut body.system)))?,
@@ -206,30 +212,76 @@ fn name_hash(scalar: Scalar<'_>) -> Option<u64> {
     scalar.text().filter(|name| !name.is_empty()).map(hash_text)
 }
 
-/// Ollama's `options`, as far as routing cares.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Options {
-    pub num_ctx: Option<u32>,
+/// Ollama's `options`, as far as routing cares. Should they come twice, Ollama joins them.
+#[derive(Debug, Default)]
+pub(super) struct Options<'de> {
     pub num_predict: Option<u32>,
+    /// Those that a model is loaded with, of which the last one counts.
+    pub runner: RunnerOptions,
+    /// Every value of theirs.
+    pub spans: Vec<(RunnerOption, &'de RawValue)>,
+    count: usize,
 }
 
-struct OptionsReader;
+/// Options that a model is loaded with in one body; there are seven. A body with more is not looked into.
+const RUNNER_OPTIONS_MAX: usize = 32;
 
-impl<'de> Taker<'de> for OptionsReader {
-    type Out = Options;
+#[derive(Clone, Copy)]
+enum OptionField {
+    NumPredict,
+    Runner(RunnerOption),
+    Other,
+}
 
-    fn fields<A: MapAccess<'de>>(self, mut fields: A) -> Result<Options, A::Error> {
-        let mut options = Options::default();
-        // An unknown option is read into a slot that nobody looks at.
-        let mut unknown = None;
-        while let Some(slot) = fields.next_key_seed(key(|name| match name {
-            "num_ctx" => &mut options.num_ctx,
-            "num_predict" => &mut options.num_predict,
-            _ => &mut unknown,
-        }))? {
-            *slot = fields.next_value_seed(scalar(limit))?;
+impl OptionField {
+    fn of(name: &str) -> OptionField {
+        match RunnerOption::of_name(name) {
+            Some(option) => OptionField::Runner(option),
+            None if name == "num_predict" => OptionField::NumPredict,
+            None => OptionField::Other,
         }
-        Ok(options)
+    }
+}
+
+impl<'de> Taker<'de> for &mut Options<'de> {
+    type Out = ();
+
+    fn fields<A: MapAccess<'de>>(self, mut fields: A) -> Result<(), A::Error> {
+        while let Some(field) = fields.next_key_seed(key(OptionField::of))? {
+            match field {
+                OptionField::NumPredict => self.num_predict = fields.next_value_seed(scalar(limit))?,
+                OptionField::Runner(option) => self.say(option, fields.next_value()?),
+                OptionField::Other => fields.next_value_seed(Take(Skip))?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<'de> Options<'de> {
+    fn say(&mut self, option: RunnerOption, raw: &'de RawValue) {
+        self.count += 1;
+        if self.count > RUNNER_OPTIONS_MAX {
+            self.runner = RunnerOptions::default();
+            self.spans.clear();
+            return;
+        }
+        let value = runner_value(option, raw.get());
+        self.runner.set(option, value);
+        if value.is_some() {
+            self.spans.push((option, raw));
+        }
+    }
+}
+
+/// `None` for what Ollama would not take as a value of that option.
+fn runner_value(option: RunnerOption, json: &str) -> Option<i32> {
+    let saturated = |value: f64| value.clamp(f64::from(i32::MIN), f64::from(i32::MAX)) as i32;
+    match option {
+        RunnerOption::UseMmap => json.parse::<bool>().ok().map(i32::from),
+        // JSON's numbers are among those that Rust reads; its texts and the rest are not.
+        RunnerOption::NumCtx => json.parse::<f64>().ok().map(saturated).filter(|tokens| *tokens > 0),
+        _ => json.parse::<f64>().ok().map(saturated),
     }
 }
 

@@ -18,6 +18,7 @@ use super::value::Take;
 use super::{form, number, stream_options, surrogate};
 use crate::routing::ask::{Ask, Dialect, Endpoint, Needs};
 use crate::routing::chain::Chain;
+use crate::routing::runner::RunnerOption;
 
 /// An ask, and the places in the body that may have to change.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,6 +28,8 @@ pub struct Peeked {
     pub model_span: Range<usize>,
     /// What would make a stream of OpenAI's tell its counts; `None`: it was asked to, or is none.
     pub usage_edit: Option<Edit>,
+    /// The values of Ollama's options that a model is loaded with, in order; one that came twice is there twice.
+    pub option_spans: Vec<(RunnerOption, Range<usize>)>,
 }
 
 /// A model's name as it has to be spelled where a body names it.
@@ -35,6 +38,15 @@ pub fn spell(endpoint: Endpoint, model: &str) -> Vec<u8> {
         model.as_bytes().to_vec()
     } else {
         serde_json::Value::from(model).to_string().into_bytes()
+    }
+}
+
+/// The value of such an option as a body has it. Ollama takes null for an option that is left out.
+pub fn spell_option(option: RunnerOption, value: Option<i32>) -> Vec<u8> {
+    match (option, value) {
+        (_, None) => b"null".to_vec(),
+        (RunnerOption::UseMmap, Some(on)) => (on != 0).to_string().into_bytes(),
+        (_, Some(value)) => value.to_string().into_bytes(),
     }
 }
 
@@ -103,7 +115,12 @@ pub fn peek_form(bytes: &[u8], content_type: &str, endpoint: Endpoint) -> Result
     let model_span = span.ok_or(PeekError::NoModel { list })?;
     let model = std::str::from_utf8(&bytes[model_span.clone()]).map_err(|_| PeekError::ModelNotText { list })?;
     check_name(model, list)?;
-    Ok(Peeked { ask: Ask { stream, ..Ask::new(endpoint, model.to_string()) }, model_span, usage_edit: None })
+    Ok(Peeked {
+        ask: Ask { stream, ..Ask::new(endpoint, model.to_string()) },
+        model_span,
+        option_spans: Vec::new(),
+        usage_edit: None,
+    })
 }
 
 fn peek_strictly(bytes: &[u8], endpoint: Endpoint) -> Result<Peeked, PeekError> {
@@ -115,7 +132,8 @@ fn peek_strictly(bytes: &[u8], endpoint: Endpoint) -> Result<Peeked, PeekError> 
     let usage_edit =
         (stream && counts_on_request).then(|| stream_options::usage_edit(bytes, &body.stream_options)).flatten();
     let max_output_tokens = body.max_completion_tokens.or(body.max_tokens).or(body.options.num_predict);
-    let (num_ctx, tools) = (body.options.num_ctx, body.tools.any());
+    let (runner, thinking, tools) = (body.options.runner, body.thinks, body.tools.any());
+    let option_spans = body.options.spans.iter().map(|(option, raw)| (*option, span(bytes, raw))).collect();
     let (session_name, previous_response) = (body.cache_key, body.previous_response);
     let (chain, size) = body.into_chain();
     let ask = Ask {
@@ -123,13 +141,13 @@ fn peek_strictly(bytes: &[u8], endpoint: Endpoint) -> Result<Peeked, PeekError> 
         chain: if endpoint.is_conversation() { chain } else { Chain::default() },
         prompt_tokens: size.tokens().max(1),
         max_output_tokens,
-        num_ctx,
-        needs: Needs { vision: size.images > 0, tools, embedding: is_embedding(endpoint) },
+        runner,
+        needs: Needs { vision: size.images > 0, tools, embedding: is_embedding(endpoint), thinking },
         session_name,
         previous_response,
         ..Ask::new(endpoint, model)
     };
-    Ok(Peeked { ask, model_span, usage_edit })
+    Ok(Peeked { ask, model_span, option_spans, usage_edit })
 }
 
 const BOM: &[u8] = b"\xef\xbb\xbf";

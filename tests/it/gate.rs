@@ -117,6 +117,20 @@ impl Gate {
         within_time(FORGOTTEN, "in-flight counts to return to 0", forgotten).await;
     }
 
+    /// A counter of `/metrics`, with its labels; zero while it has never been counted.
+    pub async fn counter(&self, name: &str) -> f64 {
+        let request = Request::get_as("localhost", "/metrics");
+        let mut reply = Conn::open(self.0.admin).await.exchange(&request).await;
+        let text = String::from_utf8_lossy(&reply.whole().await).into_owned();
+        let value = text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+        value.unwrap_or(0.0)
+    }
+
+    /// All that it logged so far.
+    pub fn log(&self) -> String {
+        self.0.log()
+    }
+
     /// Whether the process still runs.
     pub fn lives(&mut self) -> bool {
         self.0.lives()

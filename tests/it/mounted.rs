@@ -16,15 +16,11 @@ use warmgate::config::{Plan, Upstream as Planned};
 use warmgate::edge::address::Address;
 use warmgate::edge::selection::{Seat, key_of};
 use warmgate::edge::shared_fleet::SharedFleet;
-use warmgate::routing::admission::Admission;
 use warmgate::routing::ask::{Ask, Dialect as Api, Endpoint};
 use warmgate::routing::fleet::{Rules, UpstreamId};
-use warmgate::routing::group::Groups;
 use warmgate::routing::name::Naming;
-use warmgate::routing::policy::Policy;
 use warmgate::routing::report::{ModelReport, Report};
 use warmgate::routing::select::Query;
-use warmgate::routing::signal::Signals;
 use warmgate::routing::upstream::{Spec, Traits};
 use warmgate::wire::peek::peek;
 use warmgate::{Caretaker, FleetSelection, Gateway, Ingress};
@@ -71,7 +67,7 @@ async fn connect(at: std::net::SocketAddr) -> Conn {
 
 #[tokio::test]
 async fn the_selection_alone_balances_foreign_backends() {
-    let fleet = Arc::new(SharedFleet::new(rules()));
+    let fleet = Arc::new(SharedFleet::new(Rules::default()));
     let ids = ["cold", "warm"].map(|name| join(&fleet, name, name == "warm"));
     let discovery = Seats { fleet: fleet.clone(), ids };
     let balancer = LoadBalancer::<FleetSelection>::from_backends(Backends::new(Box::new(discovery)));
@@ -100,19 +96,6 @@ impl ServiceDiscovery for Seats {
         let seat = |id| Seat { upstream: id, fleet: self.fleet.clone() };
         let address = "127.0.0.1:9".parse().expect("an address");
         Ok((self.ids.map(|id| seat(id).backend(address)).into(), HashMap::new()))
-    }
-}
-
-fn rules() -> Rules {
-    Rules {
-        policy: Policy::Fleet,
-        groups: Groups::default(),
-        max_fallbacks: 5,
-        admission: Admission::default(),
-        signals: Signals::default(),
-        session_ttl: Duration::from_secs(60),
-        max_sessions: 10,
-        stale_after: Duration::from_secs(60),
     }
 }
 

@@ -52,6 +52,11 @@ impl Upstream {
         Upstream::start(name, Engine::OpenAi, models).await
     }
 
+    /// A node that looks like a LiteLLM proxy.
+    pub async fn litellm(name: &str, models: Vec<Model>) -> Upstream {
+        Upstream::start(name, Engine::LiteLlm, models).await
+    }
+
     async fn start(name: &str, engine: Engine, models: Vec<Model>) -> Upstream {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let mut upstream = Upstream {
@@ -99,6 +104,20 @@ impl Upstream {
 
     pub fn set_polls(&self, polls: Polls) {
         self.stage.catalogue.lock().expect("catalogue").polls = polls;
+    }
+
+    /// Method and path of each poll so far, in order.
+    pub fn polls(&self) -> Vec<String> {
+        self.stage.polls.borrow().clone()
+    }
+
+    /// Returns once so many more polls of that path have been answered.
+    pub async fn polled(&self, path: &str, more: usize) {
+        let mut polls = self.stage.polls.subscribe();
+        let count = |polls: &Vec<String>| polls.iter().filter(|poll| poll.ends_with(path)).count();
+        let wanted = count(&polls.borrow()) + more;
+        let counted = async { polls.wait_for(|polls| count(polls) >= wanted).await.is_ok() };
+        assert!(within(&format!("{more} more polls of {path}"), counted).await);
     }
 
     /// Ends it as a killed process ends: connections close, new ones are refused.

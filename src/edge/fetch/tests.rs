@@ -9,6 +9,10 @@ use tokio::net::{TcpListener, TcpStream};
 use super::*;
 use crate::edge::testbed::{header as value_of, read_message, refusing};
 
+fn get(path: &str) -> Question<'_> {
+    Question { path, json: None }
+}
+
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A server that gives the same answer to every request, and counts its connections.
@@ -127,14 +131,14 @@ async fn a_name_with_a_refusing_address_is_reached_at_the_other() {
     let addresses = ["[::1]", "127.0.0.1"].map(|ip| format!("{ip}:{port}").parse().unwrap());
     let deadline = Instant::now() + TIMEOUT;
     let fetcher = Fetcher::new();
-    let fetched = fetcher.ask_first_reachable(&server.target, "/", &addresses, deadline).await;
+    let fetched = fetcher.ask_first_reachable(&server.target, get("/"), &addresses, deadline).await;
     assert_eq!(fetched.unwrap().status, 200);
 }
 
 #[tokio::test]
 async fn the_key_goes_along() {
     let header =
-        header(&Target::of(&"http://n1/team/v1".parse().unwrap()).with_bearer(Some("k".into())), "/v1/models?x=1");
+        header(&Target::of(&"http://n1/team/v1".parse().unwrap()).with_bearer(Some("k".into())), get("/v1/models?x=1"));
     let header = header.unwrap();
     assert_eq!(header.headers[AUTHORIZATION], "Bearer k");
     assert_eq!(header.headers[HOST], "n1");

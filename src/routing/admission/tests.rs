@@ -6,11 +6,9 @@ use super::*;
 use crate::routing::ask::{Ask, Dialect};
 use crate::routing::chain::{Chain, Link, mix};
 use crate::routing::fleet::{LeaseId, Outcome, Rules, UpstreamId};
-use crate::routing::group::Groups;
 use crate::routing::name::Naming;
 use crate::routing::report::{ModelReport, Report};
 use crate::routing::select::{Decision, decide};
-use crate::routing::signal::Signals;
 use crate::routing::upstream::{Spec, Traits};
 
 const OLLAMA: Traits = Traits {
@@ -33,16 +31,7 @@ struct Rig {
 impl Rig {
     /// Nodes with these slots (0: not known), the model resident on all.
     fn over(slots: &[u32], admission: Admission) -> Rig {
-        let mut fleet = Fleet::new(Rules {
-            policy: Policy::Fleet,
-            groups: Groups::default(),
-            max_fallbacks: 5,
-            admission,
-            signals: Signals::default(),
-            session_ttl: Duration::from_secs(900),
-            max_sessions: 1000,
-            stale_after: Duration::from_secs(15),
-        });
+        let mut fleet = Fleet::new(Rules { admission, ..Rules::default() });
         for (index, slots) in slots.iter().enumerate() {
             let id = fleet.join(Spec {
                 name: format!("n{index}"),

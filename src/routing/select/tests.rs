@@ -5,7 +5,6 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
-use crate::routing::admission::Admission;
 use crate::routing::chain::mix;
 use crate::routing::chain::{Chain, Link};
 use crate::routing::fleet::{Asked, Fleet, Outcome, Rules};
@@ -14,10 +13,11 @@ use crate::routing::laws;
 use crate::routing::name::Naming;
 use crate::routing::policy::Policy;
 use crate::routing::report::{Abilities, ModelReport, Report};
-use crate::routing::signal::Signals;
+use crate::routing::runner::OptionGuard;
 use crate::routing::upstream::{Spec, Traits};
 
 mod load;
+mod options;
 
 const OLLAMA: Traits = Traits {
     dialects: &[Dialect::Ollama, Dialect::OpenAi],
@@ -40,16 +40,7 @@ const MODEL: &str = "qwen3:32b";
 const NOW: Moment = Moment(1_000_000);
 
 fn rules() -> Rules {
-    Rules {
-        policy: Policy::Fleet,
-        groups: Groups::default(),
-        max_fallbacks: 5,
-        admission: Admission::default(),
-        signals: Signals::default(),
-        session_ttl: Duration::from_secs(900),
-        max_sessions: 100,
-        stale_after: Duration::from_secs(15),
-    }
+    Rules { max_sessions: 100, ..Rules::default() }
 }
 
 fn spec(name: &str) -> Spec {
@@ -194,18 +185,6 @@ fn what_cannot_serve_is_excluded_with_its_reason() {
     ];
     assert_eq!(decision.excluded, expected);
     assert_eq!(dialects_of(&fleet, MODEL), [Dialect::Ollama, Dialect::OpenAi]);
-}
-
-#[test]
-fn bal_14_an_option_that_reloads_the_model_counts_as_not_resident() {
-    let mut fleet = Fleet::new(rules());
-    let small = join(&mut fleet, spec("small"), &[ModelReport { context_tokens: Some(4096), ..resident(MODEL) }]);
-    let large = join(&mut fleet, spec("large"), &[ModelReport { context_tokens: Some(32768), ..resident(MODEL) }]);
-    for (num_ctx, chosen) in [(Some(4096), small), (Some(32768), large)] {
-        let mut query = turn(1, 1);
-        query.ask.num_ctx = num_ctx;
-        assert_eq!(decide(&fleet, &query, NOW).rows[0].upstream, chosen);
-    }
 }
 
 #[test]

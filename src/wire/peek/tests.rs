@@ -151,7 +151,7 @@ fn str_14_absent_stream_means_the_endpoints_default() {
 fn limits_are_read_where_they_limit() {
     let read = |fields: &str| {
         let ask = ask(Endpoint::OllamaChat, &format!(r#"{{"model":"a",{fields}}}"#));
-        (ask.max_output_tokens, ask.num_ctx)
+        (ask.max_output_tokens, ask.runner.num_ctx())
     };
     assert_eq!(read(r#""options":{"num_predict":7,"num_ctx":8192}"#), (Some(7), Some(8192)));
     assert_eq!(read(r#""options":{"num_predict":-1,"num_ctx":0}"#), (None, None));
@@ -161,6 +161,49 @@ fn limits_are_read_where_they_limit() {
     assert_eq!(read(r#""max_tokens":"many","options":[1]"#), (None, None));
 }
 
+#[track_caller]
+fn check_options(endpoint: Endpoint, body: &str, expected: &[(&str, &str)], last: &[(&str, i32)]) {
+    let peeked = peek(body.as_bytes(), endpoint).unwrap();
+    let spans = peeked.option_spans.iter().map(|(option, span)| (option.name(), &body[span.clone()]));
+    assert_eq!(spans.collect::<Vec<_>>(), expected, "{body}");
+    let said = RunnerOption::ALL.into_iter().filter_map(|option| Some((option.name(), peeked.ask.runner.get(option)?)));
+    assert_eq!(said.collect::<Vec<_>>(), last, "{body}");
+}
+
+#[test]
+fn options_that_load_a_model_are_found_where_they_stand() {
+    use Endpoint::{OllamaChat, OllamaEmbed, OpenAiChat};
+    let body =
+        r#"{"options": { "num_ctx" :  8192, "temperature":0.10,"use_mmap":false,"num\u005fgpu":-1},"model":"a"}"#;
+    let spans = [("num_ctx", "8192"), ("use_mmap", "false"), ("num_gpu", "-1")];
+    check_options(OllamaChat, body, &spans, &[("num_ctx", 8192), ("num_gpu", -1), ("use_mmap", 0)]);
+    check_options(OllamaEmbed, body, &spans, &[("num_ctx", 8192), ("num_gpu", -1), ("use_mmap", 0)]);
+    check_options(OpenAiChat, body, &[], &[]);
+    let odd =
+        r#"{"model":"a","options":{"num_ctx":"8192","num_batch":null,"use_mmap":1,"num_thread":[2],"main_gpu":0.0}}"#;
+    check_options(OllamaChat, odd, &[("main_gpu", "0.0")], &[("main_gpu", 0)]);
+    // The last one counts, and all are known.
+    let twice = r#"{"options":{"num_ctx":1,"num_ctx":2e3},"options":{"num_thread":4,"num_ctx":3},"model":"a"}"#;
+    let spans = [("num_ctx", "1"), ("num_ctx", "2e3"), ("num_thread", "4"), ("num_ctx", "3")];
+    check_options(OllamaChat, twice, &spans, &[("num_ctx", 3), ("num_thread", 4)]);
+    let many = format!(r#"{{"model":"a","options":{{{}"num_ctx":2}}}}"#, r#""num_ctx":1,"#.repeat(32));
+    check_options(OllamaChat, &many, &[], &[]);
+    check_options(
+        OllamaChat,
+        "\u{feff}{\"model\":\"a\",\"options\":{\"num_ctx\":99999999999}}",
+        &[("num_ctx", "99999999999")],
+        &[("num_ctx", i32::MAX)],
+    );
+}
+
+#[test]
+fn pinned_values_are_spelled_as_ollama_reads_them() {
+    assert_eq!(spell_option(RunnerOption::NumCtx, Some(4096)), b"4096");
+    assert_eq!(spell_option(RunnerOption::UseMmap, Some(1)), b"true");
+    assert_eq!(spell_option(RunnerOption::UseMmap, Some(0)), b"false");
+    assert_eq!(spell_option(RunnerOption::NumThread, None), b"null");
+}
+
 #[test]
 fn needs_come_from_what_is_sent() {
     let tools = |tools: &str| ask(Endpoint::OpenAiChat, &format!(r#"{{"model":"a","tools":{tools}}}"#)).needs.tools;
@@ -168,6 +211,9 @@ fn needs_come_from_what_is_sent() {
     let image = r#"{"model":"a","messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"http://x/y"}}]}]}"#;
     assert!(ask(Endpoint::OpenAiChat, image).needs.vision);
     assert!(ask(Endpoint::OllamaGenerate, r#"{"model":"a","prompt":"b","images":["AAAA"]}"#).needs.vision);
+    let thinks = |think: &str| ask(Endpoint::OllamaChat, &format!(r#"{{"model":"a","think":{think}}}"#)).needs.thinking;
+    assert_eq!(["true", r#""high""#, "false", "null", r#""""#].map(thinks), [true, true, false, false, false]);
+    assert!(!ask(Endpoint::OpenAiChat, r#"{"model":"a","think":true}"#).needs.thinking);
     for endpoint in Endpoint::ALL {
         let embeds =
             matches!(endpoint, Endpoint::OllamaEmbed | Endpoint::OllamaEmbeddings | Endpoint::OpenAiEmbeddings);

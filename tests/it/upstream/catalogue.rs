@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 pub enum Engine {
     Ollama,
     OpenAi,
+    LiteLlm,
 }
 
 impl Engine {
@@ -15,6 +16,7 @@ impl Engine {
         match self {
             Engine::Ollama => "ollama",
             Engine::OpenAi => "openai",
+            Engine::LiteLlm => "litellm",
         }
     }
 }
@@ -26,12 +28,14 @@ pub struct Model {
     pub size_bytes: u64,
     pub resident: bool,
     pub context_tokens: u32,
+    /// What `/api/show` says of it; `None`: nothing, with a 404.
+    pub shown: Option<Value>,
 }
 
 impl Model {
     /// A small model in memory.
     pub fn resident(name: &str) -> Model {
-        Model { name: name.to_owned(), size_bytes: 4_000_000_000, resident: true, context_tokens: 32_768 }
+        Model { name: name.to_owned(), size_bytes: 4_000_000_000, resident: true, context_tokens: 32_768, shown: None }
     }
 
     /// The same on disk only.
@@ -73,6 +77,7 @@ impl Catalogue {
             (Engine::Ollama, "/api/version") => json!({"version": "0.33.0"}),
             (Engine::Ollama, "/api/tags") => json!({"models": self.list(|_| true, tags_entry)}),
             (Engine::Ollama, "/api/ps") => json!({"models": self.list(|m| m.resident, ps_entry)}),
+            (Engine::LiteLlm, "/health/liveliness") => json!("I'm alive!"),
             (Engine::OpenAi, "/health") => json!({"status": "ok"}),
             (_, "/v1/models") => {
                 json!({"object": "list", "data": self.list(|_| true, openai_entry)})
@@ -80,6 +85,16 @@ impl Catalogue {
             _ => return None,
         };
         Some(body.to_string())
+    }
+
+    /// Status and body of `/api/show`.
+    pub fn shown(&self, question: &[u8]) -> (StatusCode, String) {
+        let asked: Value = serde_json::from_slice(question).unwrap_or_default();
+        let model = self.models.iter().find(|model| asked["model"] == model.name.as_str());
+        match model.and_then(|model| model.shown.as_ref()) {
+            Some(shown) => (StatusCode::OK, shown.to_string()),
+            None => (StatusCode::NOT_FOUND, json!({"error": "model not found"}).to_string()),
+        }
     }
 
     fn list(&self, keep: fn(&Model) -> bool, entry: fn(&Model) -> Value) -> Vec<Value> {

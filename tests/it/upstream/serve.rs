@@ -9,7 +9,7 @@ use bytes::Bytes;
 use tokio::io::AsyncWriteExt;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 
 use super::catalogue::{Catalogue, Engine, Model, Polls};
@@ -23,6 +23,8 @@ pub struct Stage {
     pub catalogue: Mutex<Catalogue>,
     pub scripts: Mutex<Scripts>,
     pub journal: Journal,
+    /// Method and path of each poll that was answered.
+    pub polls: watch::Sender<Vec<String>>,
 }
 
 pub struct Scripts {
@@ -36,7 +38,12 @@ impl Stage {
             catalogue: Mutex::new(Catalogue { engine, models, polls: Polls::Answered }),
             scripts: Mutex::new(Scripts { queue: VecDeque::new(), always: Script::usual() }),
             journal: Journal::new(),
+            polls: watch::Sender::new(Vec::new()),
         }
+    }
+
+    fn polled(&self, head: &Head) {
+        self.polls.send_modify(|polls| polls.push(format!("{} {}", head.word(0), head.word(1))));
     }
 
     fn next_script(&self) -> Script {
@@ -85,6 +92,7 @@ impl Connection {
         while let Ok(Some(head)) = self.inbound.head().await {
             let next = match head.word(0) {
                 "GET" | "HEAD" => self.poll(&head).await,
+                "POST" if is_inquiry(&head) => self.show(&head).await,
                 _ => self.run(&head).await,
             };
             if !matches!(next, Ok(Next::KeepAlive)) {
@@ -99,10 +107,20 @@ impl Connection {
             self.inbound.gone().await;
             return Ok(Next::Close);
         };
+        self.stage.polled(head);
         let mut text = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n", body.len());
         if head.word(0) == "GET" {
             text += &body;
         }
+        self.outbound.write_all(text.as_bytes()).await?;
+        Ok(Next::KeepAlive)
+    }
+
+    async fn show(&mut self, head: &Head) -> io::Result<Next> {
+        let question = self.request_body(head).await?;
+        self.stage.polled(head);
+        let (status, body) = self.stage.catalogue.lock().expect("catalogue").shown(&question);
+        let text = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n{body}", body.len());
         self.outbound.write_all(text.as_bytes()).await?;
         Ok(Next::KeepAlive)
     }
@@ -133,6 +151,11 @@ impl Connection {
         let framing = head.framing(Framing::Done)?;
         self.inbound.body(framing).await
     }
+}
+
+/// A question about a model by whoever watches the node, who names himself; a client's is a request.
+fn is_inquiry(head: &Head) -> bool {
+    head.word(1) == "/api/show" && head.get("user-agent").is_some_and(|agent| agent.starts_with("warmgate/"))
 }
 
 /// The request that a script answers.
