@@ -3,7 +3,8 @@
 //! `file` holds the first, keys and values as they stand in the text; `plan` the second, typed and
 //! resolved, which is all the rest of the program ever sees. Reading never stops at the first
 //! mistake: every problem comes back at once, with its key path, its line and a hint, and a text with
-//! one problem gives no plan at all. Nothing is opened on the way except the files of secrets.
+//! one problem gives no plan at all. Nothing is opened on the way except the files of secrets and
+//! certificates.
 
 mod bounds;
 mod engine;
@@ -18,10 +19,12 @@ mod policy;
 mod problem;
 mod read;
 mod resolve;
+mod rows;
 mod secret;
 #[cfg(test)]
 mod shipped;
 mod signals;
+mod tls;
 mod upstream_url;
 
 use std::fs;
@@ -35,7 +38,9 @@ pub use plan::{
 };
 pub use policy::Policy;
 pub use problem::{Problem, Problems};
+pub use rows::{ADDRESS_MARK, Discover, RANK_MARK};
 pub use secret::Secret;
+pub use tls::{Pem, Tls};
 pub use upstream_url::UpstreamUrl;
 
 use problem::Report;

@@ -75,6 +75,8 @@ pub struct Engine {
     pub recognises: fn(&[u8]) -> bool,
     /// What others imitate: recognised only when no other engine is.
     pub generic: bool,
+    /// Header that chooses one of its data-parallel ranks by number; `None`: it cannot be chosen.
+    pub rank_header: Option<&'static str>,
 }
 
 /// How to find out whether an engine can serve, without costing it anything.
@@ -168,8 +170,28 @@ pub fn detection_order() -> impl Iterator<Item = &'static Engine> {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reading {
     pub report: Report,
+    /// What it tells of each of its data-parallel ranks, where it tells them apart.
+    pub ranks: Vec<Rank>,
     /// The entries as the engine lists them, for the merged catalogue.
     pub listings: Vec<Listing>,
+}
+
+/// What is told of one data-parallel rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rank {
+    pub number: u32,
+    pub slots: Option<u32>,
+    pub load: Option<Load>,
+}
+
+impl Reading {
+    /// The same as told by one rank: the server's models, and of load and slots what is known of this
+    /// rank alone. What is told of the whole server is not split, since nobody knows how it lies.
+    pub fn of_rank(&self, number: u32) -> Report {
+        let told = self.ranks.iter().find(|rank| rank.number == number);
+        let models = self.report.models.clone();
+        Report { models, slots: told.and_then(|rank| rank.slots), load: told.and_then(|rank| rank.load) }
+    }
 }
 
 /// One model's entries in the engine's own lists, untouched.
@@ -217,7 +239,8 @@ fn misfit(bodies: &Bodies) -> String {
 /// What models and facts of a server make one reading.
 fn reading(models: Vec<(ModelReport, Listing)>, slots: Option<u32>, load: Option<Load>) -> Reading {
     let (models, listings) = models.into_iter().unzip();
-    Reading { report: Report { models, slots: slots.filter(|count| *count > 0), load }, listings }
+    let report = Report { models, slots: slots.filter(|count| *count > 0), load };
+    Reading { report, ranks: Vec::new(), listings }
 }
 
 /// Requests at an engine by its metrics: the first of the names that is there counts.
@@ -226,13 +249,44 @@ fn load(metrics: &[u8], running: &[&str], waiting: &[&str]) -> Option<Load> {
     Some(Load { running, waiting: requests(metrics, waiting).unwrap_or(0) })
 }
 
+/// The same for each data-parallel rank that they name.
+fn rank_loads(metrics: &[u8], running: &[&str], waiting: &[&str]) -> Vec<Rank> {
+    let count = |names| parts(metrics, names).map_or_else(BTreeMap::new, |parts| by_rank(&parts));
+    let (running, waiting) = (count(running), count(waiting));
+    let load = |(number, running): (u32, u32)| {
+        let waiting = waiting.get(&number).copied().unwrap_or(0);
+        Rank { number, slots: None, load: Some(Load { running, waiting }) }
+    };
+    running.into_iter().map(load).collect()
+}
+
 /// Labels that tell apart requests; others (tensor ranks, priorities) tell of the same ones again.
 const PART_LABELS: [&str; 4] = ["model_name", "engine", "dp_rank", "dp"];
 
+/// Counts by the values of `PART_LABELS`.
+type Parts<'a> = BTreeMap<[Cow<'a, str>; 4], f64>;
+
 /// Over all models and ranks, since they share the machine.
 fn requests(metrics: &[u8], names: &[&str]) -> Option<u32> {
+    // The cast saturates.
+    parts(metrics, names).map(|parts| parts.values().sum::<f64>() as u32)
+}
+
+/// Over all models; of parts that name a rank.
+fn by_rank(parts: &Parts) -> BTreeMap<u32, u32> {
+    let mut ranks: BTreeMap<u32, f64> = BTreeMap::new();
+    for ([_, labels @ ..], count) in parts {
+        if let Some(number) = labels.iter().find_map(|label| label.parse().ok()) {
+            *ranks.entry(number).or_default() += count;
+        }
+    }
+    ranks.into_iter().map(|(number, count)| (number, count as u32)).collect()
+}
+
+/// The counts of the first of the names that is there.
+fn parts<'a>(metrics: &'a [u8], names: &[&str]) -> Option<Parts<'a>> {
     names.iter().find_map(|name| {
-        let mut parts: BTreeMap<[Cow<str>; 4], f64> = BTreeMap::new();
+        let mut parts = Parts::new();
         let counts = samples(metrics).filter(|sample| sample.name == *name);
         for sample in counts.filter(|sample| sample.value.is_finite() && sample.value >= 0.0) {
             let part = PART_LABELS.map(|label| sample.label(label).unwrap_or_default());
@@ -241,8 +295,7 @@ fn requests(metrics: &[u8], names: &[&str]) -> Option<u32> {
                 *most = most.max(sample.value);
             }
         }
-        // The cast saturates.
-        (!parts.is_empty()).then(|| parts.values().sum::<f64>() as u32)
+        (!parts.is_empty()).then_some(parts)
     })
 }
 

@@ -28,7 +28,9 @@
 //! is one conversation, a [`Pin`](routing::session::Pin) the memory of who served it last. A
 //! [`Lease`](edge::lease::Lease) is one running attempt's booking. *Depth* is the requests for a model
 //! on an upstream, divided by its *slots*. A [`Receipt`](edge::receipt::Receipt) says why a request
-//! went where it went.
+//! went where it went. A [`Site`](edge::site::Site) is a server as the edge talks to it, a
+//! [`Node`](edge::node::Node) one of its *rows*: the ranks behind one URL and the addresses behind one name
+//! are rows of one configured upstream. The [`Roster`](edge::roster::Roster) holds all that there are now.
 //!
 //! # The laws
 //!

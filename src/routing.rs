@@ -25,5 +25,6 @@ pub mod runner;
 pub mod select;
 pub mod session;
 pub mod signal;
+pub mod table;
 pub mod upstream;
 pub mod usage;

@@ -12,6 +12,7 @@ use super::file::{Admission, File, Upstream};
 use super::groups::{FALLBACKS_MAX, check_models};
 use super::plan::Plan;
 use super::problem::Report;
+use super::rows::check_rows;
 use crate::units::Span;
 
 /// More machines than any fleet has; keeps a generated file from going unnoticed.
@@ -44,6 +45,7 @@ pub fn check_written(written: &File, report: &mut Report) {
     check_unique(|index| format!("upstreams[{index}].name"), names, "", report);
     let urls = each().map(|upstream| upstream?.url.as_ref());
     check_unique(|index| format!("upstreams[{index}].url"), urls, "", report);
+    check_rows(&upstreams[..upstreams.len().min(UPSTREAMS_MAX)], report);
     check_models(written, report);
 }
 

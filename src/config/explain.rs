@@ -6,7 +6,9 @@ use std::fmt::Write;
 
 use super::engine::default_slots;
 use super::plan::{Group, GroupTarget, Plan, Upstream};
+use super::rows::{ADDRESS_MARK, Discover, RANK_MARK};
 use super::signals::constants;
+use super::tls::Tls;
 use crate::routing::signal::Signals;
 
 impl Plan {
@@ -36,6 +38,12 @@ impl Plan {
             lines.row("  memory", &upstream.strength());
             lines.row("  key", if upstream.api_key.is_some() { "its own, hidden" } else { "none is sent" });
             lines.row("  used", &upstream.usage());
+            if upstream.data_parallel.is_some() || upstream.discover.is_some() {
+                lines.row("  rows", &upstream.rows());
+            }
+            if let Some(tls) = &upstream.tls {
+                lines.row("  tls", &tls.summary());
+            }
         }
     }
 
@@ -116,6 +124,29 @@ impl Upstream {
     fn usage(&self) -> String {
         let drain = if self.drain { "not at all: drained" } else { "for new work" };
         format!("{drain}; tier {}, weight {}", self.tier, self.weight)
+    }
+}
+
+impl Upstream {
+    fn rows(&self) -> String {
+        let ranks = self.data_parallel.map(|ranks| format!("{ranks} ranks, named {}{RANK_MARK}0 and on", self.name));
+        let addresses = self.discover.map(|Discover::Dns| {
+            format!("one for each address of {}, named {}{ADDRESS_MARK} and a label", self.url.host, self.name)
+        });
+        [addresses, ranks].into_iter().flatten().collect::<Vec<_>>().join("; each of ")
+    }
+}
+
+impl Tls {
+    fn summary(&self) -> String {
+        let checked = match (self.insecure, &self.ca) {
+            (true, _) => "its certificate is NOT CHECKED: whoever is in between can read and change everything",
+            (false, Some(_)) => "its certificate is checked against an authority of its own",
+            (false, None) => "its certificate is checked as this machine checks all",
+        };
+        let name = self.sni.as_ref().map_or_else(String::new, |name| format!(", for the name {name}"));
+        let own = if self.cert.is_some() { "; ours is shown" } else { "" };
+        format!("{checked}{name}{own}")
     }
 }
 

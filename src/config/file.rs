@@ -14,6 +14,7 @@ use super::plan::{AccessLog, Heartbeat, UsageProbe};
 use super::policy::Policy;
 use super::problem::Report;
 use super::read::{Read, Spot, one_of, section};
+use super::rows::Discover;
 use super::secret::Source;
 use super::upstream_url::UpstreamUrl;
 use crate::routing::runner::OptionGuard;
@@ -75,8 +76,13 @@ section! {
         tier: u32,
         api_key: Source,
         drain: bool,
-    } later ["auth", "data_parallel", "tls", "discover"]
+        data_parallel: u32,
+        discover: Discover,
+        tls: Tls,
+    } later ["auth"]
 }
+
+section! { Tls { ca: String, cert: String, key: String, sni: String, insecure: bool, } later [] }
 
 section! {
     Group {

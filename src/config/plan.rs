@@ -10,7 +10,9 @@ use http::HeaderName;
 use serde::{Serialize, Serializer};
 
 use super::policy::Policy;
+use super::rows::Discover;
 use super::secret::Secret;
+use super::tls::Tls;
 use super::upstream_url::UpstreamUrl;
 use crate::routing::runner::OptionGuard;
 use crate::routing::signal::Signals;
@@ -73,6 +75,12 @@ pub struct Upstream {
     pub api_key: Option<Secret>,
     /// Takes no new work from the start.
     pub drain: bool,
+    /// Ranks behind the URL, each a row of its own; `None`: one row, and the engine chooses among its own.
+    pub data_parallel: Option<u32>,
+    /// `None`: one row, at one address of its name at a time.
+    pub discover: Option<Discover>,
+    /// Only with `https`; `None`: its certificate is checked as this machine checks all.
+    pub tls: Option<Tls>,
 }
 
 /// A name that clients may ask for, and what serves it.
@@ -278,6 +286,9 @@ impl Upstream {
             tier: 0,
             api_key: None,
             drain: false,
+            data_parallel: None,
+            discover: None,
+            tls: None,
         }
     }
 }

@@ -9,6 +9,7 @@ use super::file::{self, File};
 use super::plan::{Admission, Group, GroupTarget, Listen, Plan, Resilience, Upstream};
 use super::problem::Report;
 use super::secret::Secret;
+use super::tls::Tls;
 
 pub fn plan(written: File, folder: &Path, report: &mut Report) -> Plan {
     let mut plan = Plan::default();
@@ -72,12 +73,16 @@ fn resolve_upstream(written: file::Upstream, path: &str, folder: &Path, report: 
         let secret = Secret::fetch(&source, folder);
         secret.map_err(|why| report.add(format!("{path}.api_key"), why, "")).ok()
     });
+    let tls = written.tls.map(|tls| Tls::of(tls, &format!("{path}.tls"), folder, report));
     let mut upstream = Upstream::new(written.name?, written.url?);
     upstream.engine = written.engine.map(|engine| engine.0);
     upstream.slots = written.slots;
     upstream.memory = written.memory;
     upstream.memory_bandwidth = written.memory_bandwidth;
     upstream.api_key = api_key;
+    upstream.data_parallel = written.data_parallel;
+    upstream.discover = written.discover;
+    upstream.tls = tls;
     lay(&mut upstream.weight, written.weight);
     lay(&mut upstream.tier, written.tier);
     lay(&mut upstream.drain, written.drain);

@@ -42,9 +42,10 @@ fn warmgate_yaml_is_the_defaults() {
 #[test]
 fn its_examples_are_valid() {
     let text = with_the_example().replace("STUDIO_KEY", "WARMGATE_NO_SUCH_VARIABLE");
-    let problems = parse(&text, Path::new("conf/warmgate.yaml")).expect_err("the key of the example is not there");
-    assert_eq!(problems.list.len(), 1, "{problems}");
-    assert_eq!(problems.list[0].path, "upstreams[0].api_key", "{problems}");
+    let problems = parse(&text, Path::new("conf/warmgate.yaml")).expect_err("the files of the example are not there");
+    let paths: Vec<&str> = problems.list.iter().map(|problem| problem.path.as_str()).collect();
+    let not_there = ["upstreams[0].api_key", "upstreams[1].tls.ca", "upstreams[1].tls.cert", "upstreams[1].tls.key"];
+    assert_eq!(paths, not_there, "{problems}");
 }
 
 #[test]
@@ -55,7 +56,11 @@ fn it_shows_every_key_with_a_comment() {
     let (lines, text) = (Lines::of(&text), text.lines().collect::<Vec<_>>());
     for path in File::keys() {
         assert!(shown.contains(&path), "conf/warmgate.yaml does not show {path}");
-        let line = lines.first(&path.replace("[]", "[0]")).expect("a line");
+        let key = path.rsplit('.').next().map(|key| format!("{}:", key.trim_end_matches("[]"))).expect("a key");
+        // The first item of the list that shows the key.
+        let in_items = ["[0]", "[1]"].map(|item| lines.first(&path.replacen("[]", item, 1).replace("[]", "[0]")));
+        let shows = |line: &usize| path.ends_with("[]") || text[line - 1].contains(&key);
+        let line = in_items.into_iter().flatten().find(shows).unwrap_or_else(|| panic!("no line of {path}"));
         let above = text[line.saturating_sub(2)].trim_start();
         assert!(text[line - 1].contains(" # ") || above.starts_with('#'), "{path} has no comment");
     }

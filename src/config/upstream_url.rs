@@ -1,7 +1,7 @@
 //! The address of an upstream: `http://10.0.0.5:11434`, `https://models.example.org/gpu1`.
 //!
 //! It names a place and nothing else. Credentials, query and fragment are refused, since they would
-//! reach logs and screens; so is what could not work later, such as `https` to a bare IP address.
+//! reach logs and screens.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
@@ -65,8 +65,7 @@ impl FromStr for UpstreamUrl {
         let host = host(uri.host().unwrap_or_default())?;
         let port = port(authority, if tls { 443 } else { 80 })?;
         let path = uri.path().trim_end_matches('/').to_owned();
-        let url = UpstreamUrl { tls, host, port, path };
-        url.refuse_what_cannot_work().map(|()| url)
+        Ok(UpstreamUrl { tls, host, port, path })
     }
 }
 
@@ -88,17 +87,6 @@ fn port(authority: &str, default: u16) -> Result<u16, &'static str> {
     match after_host.split_once(':') {
         None => Ok(default),
         Some((_, digits)) => digits.parse().ok().filter(|port| *port > 0).ok_or("the port is not from 1 to 65535"),
-    }
-}
-
-impl UpstreamUrl {
-    fn refuse_what_cannot_work(&self) -> Result<(), &'static str> {
-        if self.tls && self.ip().is_some() {
-            return Err(
-                "https needs a host name: a certificate is checked against a name, and a bare IP address has none",
-            );
-        }
-        Ok(())
     }
 }
 
@@ -145,6 +133,7 @@ mod tests {
         check("http://[::1]:11434", Some("http://[::1]:11434"));
         check("http://[0:0::1]/a/b", Some("http://[::1]:80/a/b"));
         check("http://studio:8000/v1/", Some("http://studio:8000/v1"));
+        check("https://[::1]:8443", Some("https://[::1]:8443"));
         check("https://openrouter.ai/api", Some("https://openrouter.ai:443/api"));
     }
 
@@ -168,8 +157,6 @@ mod tests {
             "http://stüdio",
             "http://[::1",
             "http://[studio]",
-            "https://10.0.0.5",
-            "https://[::1]:8443",
         ] {
             check(text, None);
         }

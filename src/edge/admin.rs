@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use super::ingress::Ingress;
 use super::lists;
 use super::node::Node;
+use super::site::UNCHECKED;
 use crate::routing::fleet::Fleet;
 use crate::routing::moment::Moment;
 
@@ -67,10 +68,14 @@ impl Admin {
 
     fn status(&self) -> Value {
         let ingress = &self.ingress;
-        let nodes =
-            |fleet: &mut Fleet, now| ingress.nodes.iter().map(|node| node_json(fleet, node, now)).collect::<Vec<_>>();
+        let here = ingress.roster.nodes();
+        let nodes = |fleet: &mut Fleet, now| here.iter().map(|node| node_json(fleet, node, now)).collect::<Vec<_>>();
         let (nodes, leases, queue) =
             ingress.fleet.with(|fleet, now| (nodes(fleet, now), fleet.live_leases(), self.queue(fleet, now)));
+        let names = here
+            .names()
+            .iter()
+            .map(|name| json!({"name": name.upstream.name, "problem": none_if_empty(name.problem.load().to_string())}));
         let conflicts = lists::conflicts(ingress);
         let conflicts = conflicts.iter().map(|conflict| json!({"model": conflict.name, "digests": conflict.digests}));
         json!({
@@ -80,6 +85,7 @@ impl Admin {
             "in_flight": leases,
             "queue": queue,
             "nodes": nodes,
+            "discovered": names.collect::<Vec<_>>(),
             "conflicts": conflicts.collect::<Vec<_>>(),
         })
     }
@@ -142,11 +148,16 @@ fn node_json(fleet: &Fleet, node: &Node, now: Moment) -> Value {
         "engine": node.engine.get().map(|engine| engine.name),
         "healthy": upstream.healthy,
         "draining": upstream.spec.drain,
-        "problem": Some(node.problem.load().to_string()).filter(|problem| !problem.is_empty()),
+        "problem": none_if_empty(node.problem.load().to_string()),
+        "warning": node.is_insecure().then_some(UNCHECKED),
         "in_flight": upstream.in_flight,
         "foreign_requests": upstream.foreign_requests(now, fleet.rules.stale_after),
         "models": models.collect::<Vec<_>>(),
     })
+}
+
+fn none_if_empty(text: String) -> Option<String> {
+    Some(text).filter(|text| !text.is_empty())
 }
 
 fn json_text(status: u16, value: &Value) -> Response<Vec<u8>> {

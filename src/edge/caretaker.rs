@@ -1,8 +1,10 @@
 //! Keeps the picture of the fleet true while the proxy works: discovery, health and telemetry.
 //!
 //! The proxy starts after the first round, so that the first request already finds a fleet. After that
-//! each node is polled by a task of its own, and one loop runs discovery and health checks.
+//! each site is polled by a task of its own, which starts and ends with it, and one loop runs discovery and
+//! health checks: at every interval, and soon after the rows changed or a connection was refused.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,11 +12,13 @@ use async_trait::async_trait;
 use pingora_core::server::ShutdownWatch;
 use pingora_core::services::ServiceReadyNotifier;
 use pingora_core::services::background::BackgroundService;
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio::sync::watch;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 
 use super::ingress::Ingress;
-use super::node::Node;
 use super::probe::Prober;
+use super::site::Site;
 use super::telemetry::Telemetry;
 
 pub struct Caretaker {
@@ -37,24 +41,22 @@ impl Caretaker {
     }
 }
 
+/// The least time from one unasked-for look at the fleet to the next: a name whose addresses change with
+/// every lookup must not keep us looking.
+const LOOK_GAP: Duration = Duration::from_secs(1);
+
 #[async_trait]
 impl BackgroundService for Caretaker {
     async fn start_with_ready_notifier(&self, mut shutdown: ShutdownWatch, ready: ServiceReadyNotifier) {
+        let news = self.ingress.roster.news();
         self.first_round().await;
         ready.notify_ready();
         (self.on_ready)(&self.ingress);
-        let polls: Vec<_> =
-            self.ingress.nodes.iter().map(|node| tokio::spawn(poll(self.watch(), node.clone()))).collect();
-        let mut ticks = interval(self.ingress.plan.health.interval.0);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        ticks.tick().await;
-        loop {
-            tokio::select! {
-                _ = shutdown.changed() => break,
-                _ = ticks.tick() => self.check().await,
-            }
+        tokio::select! {
+            _ = shutdown.changed() => {}
+            _ = self.keep_polling(news.clone()) => {}
+            _ = self.keep_checking(news) => {}
         }
-        polls.iter().for_each(|poll| poll.abort());
     }
 }
 
@@ -62,19 +64,56 @@ impl Caretaker {
     /// Finds, asks and checks every node once, all at a time.
     async fn first_round(&self) {
         self.discover().await;
-        let polls = self.ingress.nodes.iter().map(|node| {
-            let (telemetry, node) = (self.telemetry(), node.clone());
-            tokio::spawn(async move { telemetry.poll(&node).await })
-        });
-        let polls: Vec<_> = polls.collect();
+        let mut polls = JoinSet::new();
+        for site in self.ingress.roster.nodes().sites() {
+            let (telemetry, site) = (self.telemetry(), site.clone());
+            polls.spawn(async move { telemetry.poll(&site).await });
+        }
         // A node that is slow to answer joins later; it does not keep the others waiting.
-        let _ = timeout(FIRST_LOOK_MAX, async {
-            for poll in polls {
-                poll.await.unwrap_or_default();
-            }
-        })
-        .await;
+        let _ = timeout(FIRST_LOOK_MAX, async { while polls.join_next().await.is_some() {} }).await;
+        polls.detach_all();
         let _ = timeout(FIRST_LOOK_MAX, self.ingress.balancer.backends().run_health_check(true)).await;
+    }
+
+    /// Has a task of its own ask each site, for as long as that is in force.
+    async fn keep_polling(&self, mut news: watch::Receiver<u64>) {
+        let mut polls = Vec::new();
+        loop {
+            self.poll_those_in_force(&mut polls);
+            if news.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    fn poll_those_in_force(&self, polls: &mut Vec<(Arc<Site>, Poll)>) {
+        let nodes = self.ingress.roster.nodes();
+        polls.retain(|(site, _)| nodes.has(site));
+        let polled: HashSet<*const Site> = polls.iter().map(|(site, _)| Arc::as_ptr(site)).collect();
+        for site in nodes.sites().filter(|site| !polled.contains(&Arc::as_ptr(site))) {
+            polls.push((site.clone(), Poll(tokio::spawn(poll(self.watch(), site.clone())))));
+        }
+    }
+
+    /// Looks at names and health at every interval, and soon after there are news.
+    async fn keep_checking(&self, mut news: watch::Receiver<u64>) {
+        let mut ticks = interval(self.ingress.plan.health.interval.0);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        ticks.tick().await;
+        loop {
+            let looked = Instant::now();
+            tokio::select! {
+                _ = ticks.tick() => {}
+                told = news.changed() => {
+                    if told.is_err() {
+                        return;
+                    }
+                    sleep_until(looked + LOOK_GAP).await;
+                }
+            }
+            news.mark_unchanged();
+            self.check().await;
+        }
     }
 
     async fn check(&self) {
@@ -106,21 +145,35 @@ impl Caretaker {
     }
 }
 
-/// What a node's own task needs.
+/// A site's task, which ends with this.
+struct Poll(JoinHandle<()>);
+
+impl Drop for Poll {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// What a site's own task needs.
 struct Watch {
     telemetry: Telemetry,
     prober: Prober,
 }
 
-async fn poll(watch: Watch, node: Arc<Node>) {
+async fn poll(watch: Watch, site: Arc<Site>) {
     let mut ticks = interval(watch.telemetry.interval);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut is_new = true;
     loop {
         ticks.tick().await;
         // Somebody waits for a node that loads: it is not left to the health checks' slower pace.
-        if node.standing.is_loading() {
-            let _ = watch.prober.probe(&node).await;
+        if site.standing.is_loading() {
+            let _ = watch.prober.probe(&site).await;
         }
-        watch.telemetry.poll(&node).await;
+        watch.telemetry.poll(&site).await;
+        // Nor is one that joins.
+        if std::mem::take(&mut is_new) && site.standing.is_unseen() {
+            let _ = watch.prober.probe(&site).await;
+        }
     }
 }

@@ -229,7 +229,7 @@ impl Exchange {
     fn settle(&mut self, picked: Picked) -> Result<Arc<Node>, Refusal> {
         let Picked { lease, row, model, is_translated, decision } = picked;
         let query = self.query.as_ref().ok_or(Refusal::Internal)?;
-        let node = self.ingress.node(row.upstream).cloned().ok_or(Refusal::Internal)?;
+        let node = self.ingress.node(row.upstream).ok_or(Refusal::Internal)?;
         self.receipt.affinity = affinity(&query.ask, &decision, &row);
         if let Some(misfit) = &row.misfit {
             self.ingress.misfits_told.tell(misfit, &node, &model, &self.ingress.metrics);
@@ -276,7 +276,7 @@ impl Exchange {
     pub fn attempt_failed(&mut self, cause: Cause) {
         let Some(current) = self.current.take() else { return };
         log::info!("{}: {} at {}", self.request_id, cause.name(), current.node.name);
-        self.ingress.metrics.attempts.with_label_values(&[&current.node.name, cause.name()]).inc();
+        self.ingress.metrics.attempts.with_label_values(&[&current.node.label, cause.name()]).inc();
         if let Some(attempt) = self.receipt.attempts.last_mut() {
             attempt.failure = Some(cause.name());
         }
@@ -285,7 +285,9 @@ impl Exchange {
         }
         match cause {
             Cause::ConnectFailed if current.node.standing.saw_refusal() => {
-                self.ingress.fleet.with(|fleet, _| fleet.learn_health(current.node.id, false));
+                current.node.learn_health(&self.ingress.fleet, false);
+                // Its name may lead elsewhere by now.
+                self.ingress.roster.ask_for_a_look();
             }
             Cause::ModelGone if self.says_model_gone(&current.node) => {
                 self.ingress.fleet.with(|fleet, _| fleet.learn_gone(current.holding));
@@ -451,9 +453,9 @@ impl Exchange {
         {
             current.lease.first_byte(&query.ask);
             let metrics = &self.ingress.metrics;
-            metrics.attempts.with_label_values(&[&current.node.name, "answered"]).inc();
+            metrics.attempts.with_label_values(&[&current.node.label, "answered"]).inc();
             let seconds = self.elapsed_ms() / 1000.0;
-            metrics.first_byte_seconds.with_label_values(&[&current.node.name]).observe(seconds);
+            metrics.first_byte_seconds.with_label_values(&[&current.node.label]).observe(seconds);
         }
     }
 
@@ -509,7 +511,7 @@ impl Exchange {
 
     fn count_tokens(&self) {
         if let (Some(attempt), Some(prompt)) = (self.receipt.attempts.last(), self.receipt.prompt_tokens) {
-            let node = self.ingress.node_name(attempt.row.upstream);
+            let node = self.ingress.node(attempt.row.upstream).map_or_else(String::new, |node| node.label.clone());
             self.ingress.metrics.count_prompt(&node, prompt, self.receipt.cached_tokens.unwrap_or(0));
         }
     }

@@ -6,6 +6,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -17,8 +18,10 @@ use pingora_core::connectors::http::Connector;
 use pingora_core::protocols::http::client::HttpSession;
 use pingora_core::upstreams::peer::HttpPeer;
 use thiserror::Error;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
+use super::resolver::{Resolver, SystemResolver, addresses};
+use super::site::Site;
 use super::target::Target;
 
 mod reason;
@@ -37,6 +40,9 @@ const IDLE_MAX: Duration = Duration::from_secs(30);
 /// many are tried as could be stale at once, then a new one.
 const STALE_MAX: usize = 2;
 
+/// For a look whether a server that was odd wants TLS; it only gives the problem a better name.
+const TLS_LOOK_MAX: Duration = Duration::from_secs(1);
+
 /// Addresses of one name that are tried.
 const ADDRESSES_MAX: usize = 4;
 
@@ -53,6 +59,8 @@ pub struct Fetched {
 pub enum FetchError {
     #[error("no such host")]
     Resolve(#[from] io::Error),
+    #[error("tls error: {0}")]
+    Tls(String),
     #[error("{}", reason::of_connect(.0))]
     Connect(Box<pingora_core::Error>),
     #[error("{}", reason::of_exchange(.0))]
@@ -73,12 +81,33 @@ struct Question<'a> {
 /// Asks upstreams. One for the process; it keeps connections.
 pub struct Fetcher {
     connector: Connector,
+    resolver: Arc<dyn Resolver>,
 }
 
 impl Fetcher {
     pub fn new() -> Fetcher {
+        Fetcher::with(Arc::new(SystemResolver))
+    }
+
+    pub fn with(resolver: Arc<dyn Resolver>) -> Fetcher {
         let options = ConnectorOptions::new(IDLE_CONNECTIONS_MAX);
-        Fetcher { connector: Connector::new(Some(options)) }
+        Fetcher { connector: Connector::new(Some(options)), resolver }
+    }
+
+    /// Asks a server where requests to it are sent; while that is not known, wherever its name leads.
+    pub async fn ask_site(&self, site: &Site, path: &str, timeout: Duration) -> Result<Fetched, FetchError> {
+        self.put_to_site(site, Question { path, json: None }, timeout).await
+    }
+
+    /// The same with a JSON body, by POST. Like any question it may be asked twice, so it must change nothing.
+    pub async fn post_to_site(
+        &self,
+        site: &Site,
+        path: &str,
+        json: &[u8],
+        timeout: Duration,
+    ) -> Result<Fetched, FetchError> {
+        self.put_to_site(site, Question { path, json: Some(json) }, timeout).await
     }
 
     /// Asks for `path`, which the target joins to its base path. `timeout` holds from resolving the
@@ -87,21 +116,17 @@ impl Fetcher {
         self.put(target, Question { path, json: None }, timeout).await
     }
 
-    /// The same with a JSON body, by POST. Like any question it may be asked twice, so it must change nothing.
-    pub async fn post(
-        &self,
-        target: &Target,
-        path: &str,
-        json: &[u8],
-        timeout: Duration,
-    ) -> Result<Fetched, FetchError> {
-        self.put(target, Question { path, json: Some(json) }, timeout).await
+    async fn put_to_site(&self, site: &Site, question: Question<'_>, timeout: Duration) -> Result<Fetched, FetchError> {
+        let Some(address) = site.address.load_full() else { return self.put(&site.target, question, timeout).await };
+        let deadline = Instant::now() + timeout;
+        let asking = self.ask_first_reachable(&site.target, question, std::slice::from_ref(&*address), deadline);
+        timeout_at(deadline, asking).await.unwrap_or(Err(FetchError::TimedOut(timeout)))
     }
 
     async fn put(&self, target: &Target, question: Question<'_>, timeout: Duration) -> Result<Fetched, FetchError> {
         let deadline = Instant::now() + timeout;
         let asking = async {
-            let addresses = target.resolve().await?;
+            let addresses = addresses(&*self.resolver, target.url()).await?;
             self.ask_first_reachable(target, question, &addresses, deadline).await
         };
         timeout_at(deadline, asking).await.unwrap_or(Err(FetchError::TimedOut(timeout)))
@@ -124,6 +149,9 @@ impl Fetcher {
             peer.options.connection_timeout = Some(left / (addresses.len() - tried) as u32);
             match self.ask(&peer, target, question).await {
                 Err(error @ FetchError::Connect(_)) => last = error,
+                answer if is_odd(&answer) && self.speaks_tls(target, *address, deadline).await => {
+                    return Err(FetchError::Tls("it speaks TLS; write https in `url`".into()));
+                }
                 answer => return answer,
             }
         }
@@ -134,7 +162,10 @@ impl Fetcher {
         let mut stale = 0;
         loop {
             let opened = self.connector.get_http_session(peer).await;
-            let (mut session, reused) = opened.map_err(FetchError::Connect)?;
+            let (mut session, reused) = opened.map_err(|error| match reason::of_tls(&error) {
+                Some(reason) => FetchError::Tls(reason),
+                None => FetchError::Connect(error),
+            })?;
             let header = header(target, question).map_err(FetchError::Broken)?;
             match exchange(&mut session, header, question.json).await {
                 Ok(answer) => {
@@ -142,9 +173,31 @@ impl Fetcher {
                     return Ok(answer);
                 }
                 Err(FetchError::Broken(_)) if reused && stale < STALE_MAX => stale += 1,
+                Err(FetchError::Broken(error)) => {
+                    return Err(reason::of_alert(&error)
+                        .map_or_else(|| FetchError::Broken(error), |reason| FetchError::Tls(reason.into())));
+                }
                 Err(error) => return Err(error),
             }
         }
+    }
+}
+
+impl Fetcher {
+    /// Whether a server that makes no sense of plain HTTP is one that wants TLS.
+    async fn speaks_tls(&self, target: &Target, address: SocketAddr, deadline: Instant) -> bool {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let peer = target.tls_peer(address);
+        let opening = timeout((left / 2).min(TLS_LOOK_MAX), self.connector.get_http_session(&peer));
+        !target.url().tls && matches!(opening.await, Ok(Ok(_)))
+    }
+}
+
+/// How servers that want TLS take plain HTTP: they close, answer in TLS, or answer 400.
+fn is_odd(answer: &Result<Fetched, FetchError>) -> bool {
+    match answer {
+        Ok(answer) => answer.status == StatusCode::BAD_REQUEST,
+        Err(error) => matches!(error, FetchError::Broken(_)),
     }
 }
 

@@ -121,6 +121,7 @@ impl ProxyHttp for Gateway {
             for (name, value) in node.engine.get().map_or(&[][..], |engine| engine.headers) {
                 request.insert_header(*name, *value)?;
             }
+            headers::steer(request, node)?;
         }
         request.insert_header("x-request-id", &exchange.request_id)?;
         match &exchange.replay {

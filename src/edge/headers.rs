@@ -6,6 +6,7 @@ use pingora::http::{RequestHeader, ResponseHeader};
 use pingora_core::{ErrorType, OrErr, Result};
 use pingora_proxy::Session;
 
+use super::node::Node;
 use super::target::Target;
 
 /// Never sent on: what browsers add about themselves, what belongs to the connection that ends here,
@@ -26,6 +27,13 @@ const NOT_SENT_ON: [&str; 14] = [
     "x-forwarded-authorization",
     "accept-encoding",
 ];
+
+/// Whatever begins so steers engines too: SGLang's overrides, and LiteLLM's retries, tags and time limits.
+const STEERING: [&str; 2] = ["x-override-", "x-litellm-"];
+
+/// Chooses a rank at vLLM's own balancer. Elsewhere it goes on, since it only names a conversation, and one
+/// that Warmgate has read as such; where the rank is chosen already, nobody may choose another.
+const SESSION: &str = "x-session-id";
 
 /// Headers whose names hold one of these carry a credential, in whatever spelling; the client's are
 /// for Warmgate and never for an upstream.
@@ -58,7 +66,7 @@ pub fn address(request: &mut RequestHeader, target: &Target) -> Result<()> {
     let not_sent_on: Vec<HeaderName> = request
         .headers
         .keys()
-        .filter(|name| NOT_SENT_ON.contains(&name.as_str()) || is_credential(name.as_str()))
+        .filter(|name| NOT_SENT_ON.contains(&name.as_str()) || is_credential(name.as_str()) || steers(name.as_str()))
         .cloned()
         .collect();
     for name in not_sent_on {
@@ -69,6 +77,17 @@ pub fn address(request: &mut RequestHeader, target: &Target) -> Result<()> {
         Some(value) => request.insert_header(AUTHORIZATION, value),
         None => Ok(()),
     }
+}
+
+/// Makes the engine use the very rank that was chosen, where ranks are told apart.
+pub fn steer(request: &mut RequestHeader, node: &Node) -> Result<()> {
+    let Some((name, rank)) = node.steering() else { return Ok(()) };
+    request.remove_header(SESSION);
+    request.insert_header(name, rank.to_string())
+}
+
+fn steers(name: &str) -> bool {
+    STEERING.iter().any(|start| name.starts_with(start))
 }
 
 /// Makes an upstream's answer one of ours, in one framing that the client's version of HTTP has.

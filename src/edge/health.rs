@@ -1,7 +1,8 @@
 //! Pingora's health checks, asking each engine its own cheap question.
 //!
 //! Pingora counts how many checks in a row take a node out and bring it back; `probe` says what one
-//! check found, and `standing` what that means where nothing is to be counted.
+//! check found, and `standing` what that means where nothing is to be counted. Of the rows of one site the
+//! first is asked for all; to Pingora the others are always well, and the fleet knows better.
 
 use std::sync::Arc;
 
@@ -12,10 +13,11 @@ use pingora_load_balancing::health_check::HealthCheck;
 
 use super::node::Node;
 use super::probe::Prober;
+use super::roster::Roster;
 use super::selection::Seat;
 
 pub struct EngineCheck {
-    pub nodes: Arc<[Arc<Node>]>,
+    pub roster: Arc<Roster>,
     pub prober: Prober,
     /// Failed checks in a row that take a node out.
     pub unhealthy_after: usize,
@@ -24,19 +26,18 @@ pub struct EngineCheck {
 }
 
 impl EngineCheck {
-    fn node(&self, backend: &Backend) -> Option<&Arc<Node>> {
+    /// The node, unless it has left or another row of its site is asked for it.
+    fn node(&self, backend: &Backend) -> Option<Arc<Node>> {
         let id = Seat::of(backend)?.upstream;
-        self.nodes.iter().find(|node| node.id == id)
+        self.roster.nodes().here(id).filter(|node| node.is_led_by(id)).cloned()
     }
 }
 
 #[async_trait]
 impl HealthCheck for EngineCheck {
     async fn check(&self, target: &Backend) -> Result<()> {
-        let Some(node) = self.node(target) else {
-            return Error::e_explain(ErrorType::InternalError, "a backend that is no node");
-        };
-        let probed = self.prober.probe(node).await;
+        let Some(node) = self.node(target) else { return Ok(()) };
+        let probed = self.prober.probe(&node).await;
         probed.or_else(|problem| Error::e_explain(ErrorType::Custom("UnhealthyUpstream"), problem))
     }
 
@@ -44,8 +45,8 @@ impl HealthCheck for EngineCheck {
         if let Some(node) = self.node(target)
             && node.standing.turned(healthy)
         {
-            log::warn!("{}: {}", node.name, if healthy { "back" } else { "taken out" });
-            self.prober.fleet.with(|fleet, _| fleet.learn_health(node.id, healthy));
+            log::warn!("{}: {}", node.site.name, if healthy { "back" } else { "taken out" });
+            node.learn_health(&self.prober.fleet, healthy);
         }
     }
 

@@ -19,22 +19,21 @@ use super::misfit::MisfitsTold;
 use super::node::Node;
 use super::probe::Prober;
 use super::receipt::Receipts;
+use super::resolver::{Resolver, SystemResolver};
+use super::roster::Roster;
 use super::selection::FleetSelection;
 use super::shared_fleet::SharedFleet;
-use super::target::Target;
 use super::waiting_room::WaitingRoom;
 use crate::config::{self, Plan};
-use crate::engines;
 use crate::routing::admission::Admission;
 use crate::routing::fleet::{Fleet, Rules, UpstreamId};
-use crate::routing::group::{self, Group, Groups};
-use crate::routing::upstream::Spec;
+use crate::routing::group::Groups;
 
 pub struct Ingress {
     pub plan: Plan,
     pub fleet: Arc<SharedFleet>,
-    /// In the order of their ids.
-    pub nodes: Arc<[Arc<Node>]>,
+    /// The nodes, which join and leave while all this runs.
+    pub roster: Arc<Roster>,
     pub balancer: Arc<LoadBalancer<FleetSelection>>,
     pub waiting_room: Arc<WaitingRoom>,
     pub fetcher: Arc<Fetcher>,
@@ -59,15 +58,19 @@ const BODY_MEMORY_WAIT: std::time::Duration = std::time::Duration::from_secs(5);
 
 impl Ingress {
     pub fn new(plan: Plan) -> prometheus::Result<Ingress> {
+        Ingress::with_resolver(plan, Arc::new(SystemResolver))
+    }
+
+    /// With another way from host names to addresses than the system's.
+    pub fn with_resolver(plan: Plan, resolver: Arc<dyn Resolver>) -> prometheus::Result<Ingress> {
         let fleet = Arc::new(SharedFleet::new(rules(&plan)));
-        let nodes = plan.upstreams.iter().map(|upstream| join(&fleet, upstream));
-        let nodes: Arc<[Arc<Node>]> = nodes.collect();
-        fleet.with(|fleet, _| fleet.rules.groups = groups(&plan, &nodes));
-        let fetcher = Arc::new(Fetcher::new());
-        let discovery = FleetDiscovery { nodes: nodes.clone(), fleet: fleet.clone() };
+        let roster = Arc::new(Roster::new(fleet.clone()));
+        roster.apply(&plan.upstreams, &plan.models);
+        let fetcher = Arc::new(Fetcher::with(resolver.clone()));
+        let discovery = FleetDiscovery { roster: roster.clone(), fleet: fleet.clone(), resolver };
         let mut balancer = LoadBalancer::from_backends(Backends::new(Box::new(discovery)));
         balancer.set_health_check(Box::new(EngineCheck {
-            nodes: nodes.clone(),
+            roster: roster.clone(),
             prober: Prober { fleet: fleet.clone(), fetcher: fetcher.clone(), timeout: plan.health.timeout.0 },
             unhealthy_after: plan.health.unhealthy_after as usize,
             healthy_after: plan.health.healthy_after as usize,
@@ -81,7 +84,7 @@ impl Ingress {
         };
         Ok(Ingress {
             plan,
-            nodes,
+            roster,
             waiting_room: WaitingRoom::open(&fleet, &balancer),
             balancer,
             fleet,
@@ -97,8 +100,9 @@ impl Ingress {
         })
     }
 
-    pub fn node(&self, id: UpstreamId) -> Option<&Arc<Node>> {
-        self.nodes.get(id.0 as usize)
+    /// A node, be it that it left not long ago.
+    pub fn node(&self, id: UpstreamId) -> Option<Arc<Node>> {
+        self.roster.nodes().find(id).cloned()
     }
 
     pub fn node_name(&self, id: UpstreamId) -> String {
@@ -111,8 +115,9 @@ impl Ingress {
             let up = fleet.upstream(node.id).is_some_and(|upstream| upstream.healthy && !upstream.spec.drain);
             up && fleet.holdings_of(node.id).next().is_some()
         };
-        let usable = self.fleet.with(|fleet, _| self.nodes.iter().filter(|node| usable(fleet, node)).count());
-        match (usable, self.nodes.len()) {
+        let nodes = self.roster.nodes();
+        let usable = self.fleet.with(|fleet, _| nodes.iter().filter(|node| usable(fleet, node)).count());
+        match (usable, self.plan.upstreams.len()) {
             (1.., _) => Ok(()),
             _ if self.is_guess => Err("no upstream is configured and no engine was found on this machine; \
                                        start one, or name yours under `upstreams:`"
@@ -144,44 +149,4 @@ fn admission(plan: &config::Admission) -> Admission {
         weights: [plan.priorities.interactive, plan.priorities.batch].map(f64::from),
         reserve_for_interactive: plan.reserve_for_interactive,
     }
-}
-
-/// The configured names over several nodes' models, once the nodes have their ids.
-fn groups(plan: &Plan, nodes: &[Arc<Node>]) -> Groups {
-    let target = |target: &config::GroupTarget| {
-        let node = nodes.iter().find(|node| node.name == target.upstream)?;
-        Some(group::Target {
-            upstream: node.id,
-            model: target.model.clone(),
-            weight: target.weight,
-            rpm: target.rpm,
-            tpm: target.tpm,
-            cost: target.cost,
-        })
-    };
-    let group = |written: &config::Group| Group {
-        name: written.name.clone(),
-        targets: written.targets.iter().filter_map(target).collect(),
-        fallbacks: written.fallbacks.clone(),
-        policy: written.policy,
-    };
-    Groups::new(plan.models.iter().map(group).collect())
-}
-
-fn join(fleet: &SharedFleet, upstream: &config::Upstream) -> Arc<Node> {
-    let engine = upstream.engine.and_then(engines::find);
-    let spec = Spec {
-        name: upstream.name.clone(),
-        engine: engine.map(|engine| engine.traits()),
-        slots: upstream.slots,
-        memory_bytes: upstream.memory.map(|memory| memory.0),
-        bandwidth_bytes_s: upstream.memory_bandwidth.map(|bandwidth| bandwidth.0),
-        weight: upstream.weight,
-        tier: upstream.tier,
-        drain: upstream.drain,
-    };
-    let api_key = upstream.api_key.as_ref().map(|key| key.expose().to_string());
-    let target = Target::of(&upstream.url).with_bearer(api_key);
-    let id = fleet.with(|fleet, _| fleet.join(spec));
-    Arc::new(Node::new(id, upstream.name.clone(), target, engine))
 }

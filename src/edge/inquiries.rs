@@ -13,7 +13,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::fetch::{FetchError, Fetched, Fetcher};
-use super::target::Target;
+use super::site::Site;
 use crate::engines::{Inquiry, ModelFacts, Reading};
 
 /// Models asked about after one poll.
@@ -42,8 +42,7 @@ enum Told {
 
 /// Where a node's models are asked about, and how.
 pub struct Asker {
-    pub node: String,
-    pub target: Target,
+    pub site: Arc<Site>,
     pub fetcher: Arc<Fetcher>,
     pub timeout: Duration,
 }
@@ -79,8 +78,8 @@ impl Inquiries {
         tokio::spawn(async move {
             for subject in subjects {
                 let body = (inquiry.body)(&subject.model);
-                let answer = asker.fetcher.post(&asker.target, inquiry.path, &body, asker.timeout).await;
-                if !turn.0.hear(inquiry, subject, answer, &asker.node) {
+                let answer = asker.fetcher.post_to_site(&asker.site, inquiry.path, &body, asker.timeout).await;
+                if !turn.0.hear(inquiry, subject, answer, &asker.site.name) {
                     break;
                 }
             }

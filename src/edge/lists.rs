@@ -10,7 +10,8 @@ use serde_json::Value;
 
 use super::catalogue;
 use super::ingress::Ingress;
-use super::node::Node;
+use super::roster::Nodes;
+use super::site::Site;
 use crate::engines::Listing;
 use crate::routing::ask::Dialect;
 use crate::routing::group::Groups;
@@ -23,6 +24,7 @@ pub struct Lists {
 }
 
 pub struct Made {
+    nodes: Arc<Nodes>,
     of: Vec<Option<Arc<Vec<Listing>>>>,
     pub tags: Bytes,
     pub ps: Bytes,
@@ -32,10 +34,11 @@ pub struct Made {
 impl Lists {
     /// The lists of the nodes that are up now.
     pub fn now(&self, ingress: &Ingress) -> Arc<Made> {
-        let of = live(ingress);
-        let made = self.made.load_full().filter(|made| is_same(&made.of, &of));
-        made.unwrap_or_else(|| {
-            let made = Arc::new(make(ingress, of));
+        let nodes = ingress.roster.nodes();
+        let of = live(ingress, &nodes);
+        let is_current = |made: &Arc<Made>| Arc::ptr_eq(&made.nodes, &nodes) && is_same(&made.of, &of);
+        self.made.load_full().filter(is_current).unwrap_or_else(|| {
+            let made = Arc::new(make(ingress, nodes, of));
             self.made.store(Some(made.clone()));
             made
         })
@@ -44,21 +47,23 @@ impl Lists {
 
 /// One OpenAI entry, by any spelling its node accepts.
 pub fn openai_model(ingress: &Ingress, id: &str) -> Option<Value> {
-    merged(ingress, &live(ingress), |nodes| catalogue::openai_model(nodes, id))
+    let nodes = ingress.roster.nodes();
+    merged(ingress, &nodes, &live(ingress, &nodes), |nodes| catalogue::openai_model(nodes, id))
 }
 
 /// Names under which nodes that are up hold different models.
 pub fn conflicts(ingress: &Ingress) -> Vec<catalogue::Conflict> {
-    merged(ingress, &live(ingress), catalogue::conflicts)
+    let nodes = ingress.roster.nodes();
+    merged(ingress, &nodes, &live(ingress, &nodes), catalogue::conflicts)
 }
 
-/// Of each node its list, if it is up.
-fn live(ingress: &Ingress) -> Vec<Option<Arc<Vec<Listing>>>> {
+/// Of each site its list, if it is up.
+fn live(ingress: &Ingress, nodes: &Nodes) -> Vec<Option<Arc<Vec<Listing>>>> {
     let up: Vec<bool> = ingress.fleet.with(|fleet, _| {
-        let up = |id| fleet.upstream(id).is_some_and(|upstream| upstream.healthy);
-        ingress.nodes.iter().map(|node| up(node.id)).collect()
+        let up = |row| fleet.upstream(row).is_some_and(|upstream| upstream.healthy);
+        nodes.sites().map(|site| site.rows.iter().any(|row| up(*row))).collect()
     });
-    ingress.nodes.iter().zip(up).map(|(node, up)| up.then(|| node.listings.load_full())).collect()
+    nodes.sites().zip(up).map(|(site, up)| up.then(|| site.listings.load_full())).collect()
 }
 
 fn is_same(a: &[Option<Arc<Vec<Listing>>>], b: &[Option<Arc<Vec<Listing>>>]) -> bool {
@@ -70,22 +75,26 @@ fn is_same(a: &[Option<Arc<Vec<Listing>>>], b: &[Option<Arc<Vec<Listing>>>]) -> 
     a.len() == b.len() && a.iter().zip(b).all(same)
 }
 
-fn make(ingress: &Ingress, of: Vec<Option<Arc<Vec<Listing>>>>) -> Made {
-    let bytes = |merge: fn(&[catalogue::Node]) -> Value| Bytes::from(merged(ingress, &of, merge).to_string());
-    Made { tags: bytes(catalogue::tags), ps: bytes(catalogue::ps), openai: bytes(catalogue::openai_models), of }
+fn make(ingress: &Ingress, nodes: Arc<Nodes>, of: Vec<Option<Arc<Vec<Listing>>>>) -> Made {
+    let bytes = |merge: fn(&[catalogue::Node]) -> Value| Bytes::from(merged(ingress, &nodes, &of, merge).to_string());
+    let (tags, ps, openai) = (bytes(catalogue::tags), bytes(catalogue::ps), bytes(catalogue::openai_models));
+    Made { nodes, of, tags, ps, openai }
 }
 
-fn merged<T>(ingress: &Ingress, of: &[Option<Arc<Vec<Listing>>>], merge: impl Fn(&[catalogue::Node]) -> T) -> T {
+fn merged<T>(
+    ingress: &Ingress,
+    nodes: &Nodes,
+    of: &[Option<Arc<Vec<Listing>>>],
+    merge: impl Fn(&[catalogue::Node]) -> T,
+) -> T {
     let groups = ingress.fleet.with(|fleet, _| fleet.rules.groups.clone());
-    let listings: Vec<Option<Vec<Listing>>> = ingress
-        .nodes
-        .iter()
+    let listings: Vec<Option<Vec<Listing>>> = nodes
+        .sites()
         .zip(of)
         .map(|(node, listings)| listings.as_ref().map(|listings| with_groups(node, listings, &groups)))
         .collect();
-    let nodes: Vec<catalogue::Node> = ingress
-        .nodes
-        .iter()
+    let nodes: Vec<catalogue::Node> = nodes
+        .sites()
         .zip(&listings)
         .filter_map(|(node, listings)| {
             let speaks_ollama = node.engine.get().is_some_and(|engine| engine.dialects.contains(&Dialect::Ollama));
@@ -96,17 +105,17 @@ fn merged<T>(ingress: &Ingress, of: &[Option<Arc<Vec<Listing>>>], merge: impl Fn
 }
 
 /// A node's models, and once more under the name of each group that they serve.
-fn with_groups(node: &Node, listings: &[Listing], groups: &Groups) -> Vec<Listing> {
+fn with_groups(node: &Site, listings: &[Listing], groups: &Groups) -> Vec<Listing> {
     let mut all = listings.to_vec();
     for group in groups.listed() {
-        let mine = group.targets.iter().filter(|target| target.upstream == node.id);
+        let mine = group.targets.iter().filter(|target| node.rows.contains(&target.upstream));
         let served = mine.flat_map(|target| listings.iter().find(|listing| is_named(node, listing, &target.model)));
         all.extend(served.take(1).map(|listing| renamed(listing, &group.name)));
     }
     all
 }
 
-fn is_named(node: &Node, listing: &Listing, model: &str) -> bool {
+fn is_named(node: &Site, listing: &Listing, model: &str) -> bool {
     let naming = node.engine.get().map_or(Naming::Exact, |engine| engine.naming);
     naming.is_same(&listing.name, model)
 }

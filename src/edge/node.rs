@@ -1,58 +1,52 @@
-//! An upstream as the edge knows it: where it is, what it runs, what it lists.
+//! A row: what a request can be sent to, and what is counted by itself.
 //!
-//! The fleet holds what decisions need; a node holds what talking needs. Both go by the same id.
+//! Most sites are one row. Where the ranks behind a URL are told apart, each is a row of its own, and all
+//! else that is known of them is their site's. A row and its upstream in the fleet go by the same id.
 
-use std::net::SocketAddr;
-use std::sync::{Arc, OnceLock};
+use std::ops::Deref;
+use std::sync::Arc;
 
-use arc_swap::{ArcSwap, ArcSwapOption};
-
-use super::complaint::LOADING;
-use super::inquiries::Inquiries;
-use super::problem::{Finder, Problem};
-use super::standing::Standing;
-use super::target::Target;
-use crate::engines::{Engine, Listing};
+use super::site::Site;
+use crate::config::RANK_MARK;
 use crate::routing::fleet::UpstreamId;
 
 pub struct Node {
     pub id: UpstreamId,
     pub name: String,
-    pub target: Target,
-    /// Configured, or recognised at the first answer; never changes after.
-    pub engine: OnceLock<&'static Engine>,
-    /// Where the name led last.
-    pub address: ArcSwapOption<SocketAddr>,
-    /// The models as the engine lists them, from the latest good reading.
-    pub listings: ArcSwap<Vec<Listing>>,
-    pub inquiries: Arc<Inquiries>,
-    /// What is wrong with it.
-    pub problem: Problem,
-    pub standing: Standing,
+    /// What metrics call it: a name that the configuration bounds, while addresses come and go.
+    pub label: String,
+    /// Its number among the ranks of its site, where they are told apart.
+    pub rank: Option<u32>,
+    pub site: Arc<Site>,
 }
 
 impl Node {
-    pub fn new(id: UpstreamId, name: String, target: Target, engine: Option<&'static Engine>) -> Node {
-        Node {
-            id,
-            name,
-            target,
-            engine: engine.map_or_else(OnceLock::new, OnceLock::from),
-            address: ArcSwapOption::empty(),
-            listings: ArcSwap::default(),
-            inquiries: Arc::default(),
-            problem: Problem::new("not asked yet"),
-            standing: Standing::default(),
-        }
+    /// The rows of a site.
+    pub fn all_of(site: &Arc<Site>) -> Vec<Arc<Node>> {
+        let node = |(id, rank): (&UpstreamId, u32)| {
+            let rank = site.configured.data_parallel.map(|_| rank);
+            let (name, label) = (row_name(&site.name, rank), row_name(&site.configured.name, rank));
+            Arc::new(Node { id: *id, name, label, rank, site: site.clone() })
+        };
+        site.rows.iter().zip(0..).map(node).collect()
     }
 
-    /// Notes what `finder` found wrong, empty for nothing, and logs it if that was not known.
-    pub fn note(&self, finder: Finder, finding: &str) {
-        match self.problem.note(finder, finding).as_deref().map(String::as_str) {
-            None => {}
-            Some("") => log::info!("{}: fine", self.name),
-            Some(LOADING) => log::info!("{}: {LOADING}", self.name),
-            Some(problem) => log::warn!("{}: {problem}", self.name),
-        }
+    /// The header that makes the engine use this rank.
+    pub fn steering(&self) -> Option<(&'static str, u32)> {
+        self.engine.get()?.rank_header.zip(self.rank)
+    }
+}
+
+/// How a row is called in headers and on screens.
+pub fn row_name(site: &str, rank: Option<u32>) -> String {
+    rank.map_or_else(|| site.to_string(), |rank| format!("{site}{RANK_MARK}{rank}"))
+}
+
+/// All that is known of its site.
+impl Deref for Node {
+    type Target = Site;
+
+    fn deref(&self) -> &Site {
+        &self.site
     }
 }

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use super::complaint::{self, LOADING};
 use super::fetch::{FetchError, Fetched, Fetcher};
-use super::node::Node;
 use super::problem::Finder;
 use super::shared_fleet::SharedFleet;
+use super::site::Site;
 use crate::engines::Engine;
 use crate::routing::moment::Moment;
 
@@ -22,40 +22,40 @@ pub struct Prober {
 }
 
 impl Prober {
-    /// Probes a node, and lets the fleet know what that changes. An error is a failed check, and says why.
-    pub async fn probe(&self, node: &Node) -> Result<(), String> {
-        let engine = node.engine.get().ok_or("its engine is not recognised yet")?;
+    /// Probes a site, and lets the fleet know what that changes. An error is a failed check, and says why.
+    pub async fn probe(&self, site: &Site) -> Result<(), String> {
+        let engine = site.engine.get().ok_or("its engine is not recognised yet")?;
         let asked_at = self.fleet.now();
-        let answer = match self.ask(node, engine).await {
-            Err(FetchError::TimedOut(_)) if self.has_answered_since(node, asked_at) => return Ok(()),
+        let answer = match self.ask(site, engine).await {
+            Err(FetchError::TimedOut(_)) if self.has_answered_since(site, asked_at) => return Ok(()),
             answer => answer,
         };
         match judge(engine, answer) {
             Ok(()) => {
-                node.note(Finder::Probe, "");
-                if node.standing.saw_up() {
-                    self.fleet.with(|fleet, _| fleet.learn_health(node.id, true));
+                site.note(Finder::Probe, "");
+                if site.standing.saw_up() {
+                    site.learn_health(&self.fleet, true);
                 }
                 Ok(())
             }
             Err(problem) if problem == LOADING => {
-                node.note(Finder::Probe, LOADING);
-                if node.standing.saw_loading() {
-                    self.fleet.with(|fleet, _| fleet.learn_health(node.id, false));
+                site.note(Finder::Probe, LOADING);
+                if site.standing.saw_loading() {
+                    site.learn_health(&self.fleet, false);
                 }
                 Ok(())
             }
             Err(problem) => {
-                node.note(Finder::Probe, &problem);
+                site.note(Finder::Probe, &problem);
                 Err(problem)
             }
         }
     }
 
     /// The answer, and the path that gave it.
-    async fn ask(&self, node: &Node, engine: &Engine) -> Result<(Fetched, &'static str), FetchError> {
+    async fn ask(&self, site: &Site, engine: &Engine) -> Result<(Fetched, &'static str), FetchError> {
         let probe = &engine.probe;
-        let get = |path| self.fetcher.get(&node.target, path, self.timeout.max(probe.patience));
+        let get = |path| self.fetcher.ask_site(site, path, self.timeout.max(probe.patience));
         let answer = get(probe.path).await?;
         match probe.older_path {
             Some(path) if answer.status == 404 => Ok((get(path).await?, path)),
@@ -63,10 +63,10 @@ impl Prober {
         }
     }
 
-    fn has_answered_since(&self, node: &Node, asked_at: Moment) -> bool {
+    fn has_answered_since(&self, site: &Site, asked_at: Moment) -> bool {
         self.fleet.with(|fleet, _| {
-            let answered_at = fleet.upstream(node.id).and_then(|upstream| upstream.answered_at);
-            answered_at.is_some_and(|at| at >= asked_at)
+            let answered_at = |row| fleet.upstream(row).and_then(|upstream| upstream.answered_at);
+            site.rows.iter().any(|row| answered_at(*row).is_some_and(|at| at >= asked_at))
         })
     }
 }

@@ -20,6 +20,12 @@ enum State {
 #[derive(Default)]
 pub struct Standing(Mutex<State>);
 
+impl Clone for Standing {
+    fn clone(&self) -> Standing {
+        Standing(Mutex::new(*self.0.lock()))
+    }
+}
+
 impl Standing {
     pub fn is_loading(&self) -> bool {
         *self.0.lock() == State::Loading
@@ -38,6 +44,16 @@ impl Standing {
     /// A connection was refused.
     pub fn saw_refusal(&self) -> bool {
         self.turn(State::Unseen, |now| now == State::Up)
+    }
+
+    /// No check has said anything yet, of this node or of what stands where it moved to.
+    pub fn is_unseen(&self) -> bool {
+        *self.0.lock() == State::Unseen
+    }
+
+    /// Requests go to another address now. Pingora counts anew there, so what was counted is void.
+    pub fn saw_move(&self) -> bool {
+        self.turn(State::Unseen, |now| now != State::Unseen)
     }
 
     /// So many checks in a row failed, or were good, that Pingora's opinion changed.
@@ -77,6 +93,14 @@ mod tests {
         assert!(standing.saw_up() && standing.turned(false));
         assert!(!standing.saw_up() && !standing.saw_refusal());
         assert!(standing.turned(true) && !standing.saw_up());
+    }
+
+    #[test]
+    fn ops_04_what_stands_at_another_address_is_up_with_its_first_good_check() {
+        let standing = Standing::default();
+        assert!(standing.turned(false) && !standing.saw_up());
+        assert!(standing.saw_move() && standing.is_unseen() && !standing.saw_move());
+        assert!(standing.saw_up());
     }
 
     #[test]

@@ -2,30 +2,68 @@
 //!
 //! One rule joins its base path with a request's path. A URL may be written with or without a
 //! trailing `/v1`, because every path that is joined carries its own. With TLS there is always a name
-//! to check the certificate against: without one Pingora would switch the check off, so `UpstreamUrl`
-//! refuses such a URL.
+//! or an address to check the certificate against: without one Pingora would switch the check off.
+//! Connections are kept apart by what secures them and by whose they are, so that none is used again
+//! under other terms, or for another server that came to the same address.
 
 use std::fmt;
-use std::io;
+use std::hash::{Hash, Hasher};
 use std::net::SocketAddr;
+use std::sync::Arc;
 
+use pingora_core::protocols::tls::CaType;
 use pingora_core::upstreams::peer::HttpPeer;
+use pingora_core::utils::tls::{CertKey, WrappedX509, parse_x509};
+use xxhash_rust::xxh3::Xxh3Default;
 
-use crate::config::UpstreamUrl;
+use crate::config::{Pem, Tls, UpstreamUrl};
+use crate::routing::fleet::UpstreamId;
 
 /// An upstream's address, ready to be used.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone)]
 pub struct Target {
     url: UpstreamUrl,
     /// Without a trailing slash and without a trailing `/v1`; empty for the root.
     base_path: String,
     bearer: Option<String>,
+    secured: Secured,
+    /// Connections are shared only within one of these.
+    pool: u64,
+}
+
+/// How its connections are secured.
+#[derive(Clone, Default)]
+struct Secured {
+    ca: Option<Arc<CaType>>,
+    own: Option<Arc<CertKey>>,
+    /// What the certificate must be for; `None`: the URL's host.
+    name: Option<String>,
+    unchecked: bool,
 }
 
 impl Target {
     pub fn of(url: &UpstreamUrl) -> Target {
         let base = url.path.strip_suffix("/v1").unwrap_or(&url.path);
-        Target { url: url.clone(), base_path: base.trim_end_matches('/').to_string(), bearer: None }
+        Target {
+            url: url.clone(),
+            base_path: base.trim_end_matches('/').to_string(),
+            bearer: None,
+            secured: Secured::default(),
+            pool: 0,
+        }
+    }
+
+    /// For that row of the fleet and those that share its connections.
+    pub fn of_row(mut self, row: UpstreamId, tls: Option<&Tls>) -> Target {
+        let mut pool = Xxh3Default::new();
+        row.hash(&mut pool);
+        if let Some(tls) = tls {
+            let ders = [&tls.ca, &tls.cert].map(|pem| pem.as_ref().map(|pem| &pem.ders));
+            (ders, &tls.sni, tls.insecure).hash(&mut pool);
+            self.secured = Secured::by(tls);
+        }
+        self.pool = pool.finish();
+        self
     }
 
     /// Adds the key that is sent as `Authorization: Bearer`.
@@ -52,23 +90,48 @@ impl Target {
         self.bearer.as_ref().map(|key| format!("Bearer {key}"))
     }
 
-    /// The addresses behind the name now, at least one.
-    pub async fn resolve(&self) -> io::Result<Vec<SocketAddr>> {
-        if let Some(ip) = self.url.ip() {
-            return Ok(vec![SocketAddr::new(ip, self.url.port)]);
-        }
-        let found: Vec<_> = tokio::net::lookup_host((self.url.host.as_str(), self.url.port)).await?.collect();
-        if found.is_empty() {
-            return Err(io::Error::new(io::ErrorKind::NotFound, "the name has no address"));
-        }
-        Ok(found)
+    pub fn url(&self) -> &UpstreamUrl {
+        &self.url
     }
 
-    /// The peer at one of the resolved addresses.
+    /// The peer at one of the addresses that the URL leads to.
     pub fn peer(&self, address: SocketAddr) -> HttpPeer {
-        let sni = if self.url.tls { self.url.host.clone() } else { String::new() };
-        HttpPeer::new(address, self.url.tls, sni)
+        let name = if self.url.tls { self.secured.name.as_ref().unwrap_or(&self.url.host).as_str() } else { "" };
+        let mut peer = HttpPeer::new(address, self.url.tls, name.to_string());
+        peer.group_key = self.pool;
+        peer.client_cert_key = self.secured.own.clone();
+        peer.options.ca = self.secured.ca.clone();
+        peer.options.verify_cert = !self.secured.unchecked;
+        peer.options.verify_hostname = !self.secured.unchecked;
+        peer
     }
+
+    /// A peer to find out whether TLS is spoken at an address where nobody expected it.
+    pub fn tls_peer(&self, address: SocketAddr) -> HttpPeer {
+        let mut peer = HttpPeer::new(address, true, self.url.host.clone());
+        peer.group_key = self.pool;
+        peer.options.verify_cert = false;
+        peer.options.verify_hostname = false;
+        peer
+    }
+}
+
+impl Secured {
+    fn by(tls: &Tls) -> Secured {
+        let own = tls.cert.as_ref().zip(tls.key.as_ref());
+        let own = own.and_then(|(cert, key)| Some(CertKey::new(cert.ders.clone(), key.ders.first()?.clone())));
+        Secured {
+            ca: tls.ca.as_ref().map(authorities),
+            own: own.map(Arc::new),
+            name: tls.sni.clone(),
+            unchecked: tls.insecure,
+        }
+    }
+}
+
+/// In Pingora's form. It panics on a certificate that cannot be parsed; `config` has parsed these.
+fn authorities(pem: &Pem) -> Arc<CaType> {
+    pem.ders.iter().map(|der| WrappedX509::new(der.clone(), parse_x509)).collect()
 }
 
 impl fmt::Display for Target {
@@ -87,6 +150,8 @@ impl fmt::Debug for Target {
 
 #[cfg(test)]
 mod tests {
+    use pingora_core::upstreams::peer::Peer;
+
     use super::*;
 
     fn target(url: &str) -> Target {
@@ -135,8 +200,22 @@ mod tests {
     fn tls_always_has_a_name_to_check() {
         let address: SocketAddr = "10.0.0.5:443".parse().unwrap();
         assert_eq!(target("https://n1.test").peer(address).sni, "n1.test");
-        assert!("https://10.0.0.5".parse::<UpstreamUrl>().is_err());
+        assert_eq!(target("https://10.0.0.5").peer(address).sni, "10.0.0.5");
+        let named = Tls { sni: Some("n2.test".into()), ..Tls::default() };
+        assert_eq!(target("https://n1.test").of_row(UpstreamId(0), Some(&named)).peer(address).sni, "n2.test");
         assert_eq!(target("http://n1.test").peer(address).sni, "");
+    }
+
+    #[test]
+    fn sec_10_connections_are_shared_only_on_the_same_terms() {
+        let address: SocketAddr = "10.0.0.5:443".parse().unwrap();
+        let key =
+            |row, tls: Option<&Tls>| target("https://n1.test").of_row(UpstreamId(row), tls).peer(address).reuse_hash();
+        let insecure = Tls { insecure: true, ..Tls::default() };
+        let named = Tls { sni: Some("n2.test".into()), ..Tls::default() };
+        let all = [key(0, None), key(0, Some(&insecure)), key(0, Some(&named)), key(1, None)];
+        assert_eq!(std::collections::HashSet::from(all).len(), all.len(), "{all:?}");
+        assert_eq!(key(0, Some(&insecure)), key(0, Some(&insecure)));
     }
 
     #[test]
@@ -144,14 +223,5 @@ mod tests {
         let target = target("http://n1/v1").with_bearer(Some("s3cret".into()));
         assert_eq!(target.authorization().as_deref(), Some("Bearer s3cret"));
         assert_eq!(format!("{target:?} {target}"), "Target(http://n1) http://n1");
-    }
-
-    #[tokio::test]
-    async fn names_and_addresses_resolve() {
-        let resolve = async |url: &str| target(url).resolve().await;
-        assert_eq!(resolve("http://[::1]:7").await.unwrap(), ["[::1]:7".parse().unwrap()]);
-        let local = resolve("http://localhost:11434").await.unwrap();
-        assert!(local.iter().all(|a| a.ip().is_loopback() && a.port() == 11434), "{local:?}");
-        assert!(resolve("http://nowhere.invalid").await.is_err());
     }
 }

@@ -15,10 +15,11 @@ use tokio::task::JoinSet;
 use super::complaint;
 use super::fetch::{FetchError, Fetched, Fetcher};
 use super::inquiries::Asker;
-use super::node::Node;
 use super::problem::Finder;
 use super::shared_fleet::SharedFleet;
+use super::site::Site;
 use crate::engines::{self, Engine, Reading};
+use crate::routing::report::Report;
 
 pub struct Telemetry {
     pub fleet: Arc<SharedFleet>,
@@ -28,42 +29,47 @@ pub struct Telemetry {
 }
 
 impl Telemetry {
-    /// Asks one node once, and learns from what it says.
-    pub async fn poll(&self, node: &Node) {
-        match self.engine(node).await {
-            Ok(engine) => self.poll_as(node, engine).await,
-            Err(problem) => node.note(Finder::Telemetry, &problem),
+    /// Asks one site once, and learns from what it says.
+    pub async fn poll(&self, site: &Arc<Site>) {
+        match self.engine(site).await {
+            Ok(engine) => self.poll_as(site, engine).await,
+            Err(problem) => site.note(Finder::Telemetry, &problem),
         }
     }
 
-    async fn poll_as(&self, node: &Node, engine: &'static Engine) {
-        let asked = self.fleet.with(|fleet, now| fleet.asked(node.id, now));
-        match self.read(node, engine).await {
+    async fn poll_as(&self, site: &Arc<Site>, engine: &'static Engine) {
+        let asked: Vec<_> = self.fleet.with(|fleet, now| site.rows.iter().map(|row| fleet.asked(*row, now)).collect());
+        match self.read(site, engine).await {
             Ok(mut reading) => {
                 if let Some(inquiry) = &engine.inquiry {
-                    node.inquiries.complete(inquiry, &mut reading);
-                    node.inquiries.go_on(inquiry, &reading, self.asker(node));
+                    site.inquiries.complete(inquiry, &mut reading);
+                    site.inquiries.go_on(inquiry, &reading, self.asker(site));
                 }
-                self.fleet.with(|fleet, now| fleet.learn_report(node.id, &reading.report, asked, now));
-                if **node.listings.load() != reading.listings {
-                    node.listings.store(Arc::new(reading.listings));
+                let reports = reports(site, &reading);
+                self.fleet.with(|fleet, now| {
+                    for ((row, asked), report) in site.rows.iter().zip(asked).zip(&reports) {
+                        fleet.learn_report(*row, report, asked, now);
+                    }
+                });
+                let odd = odd_ranks(site, &reading);
+                if **site.listings.load() != reading.listings {
+                    site.listings.store(Arc::new(reading.listings));
                 }
-                node.note(Finder::Telemetry, "");
+                site.note(Finder::Telemetry, &odd.unwrap_or_default());
             }
-            Err(problem) => node.note(Finder::Telemetry, &problem),
+            Err(problem) => site.note(Finder::Telemetry, &problem),
         }
     }
 
-    fn asker(&self, node: &Node) -> Asker {
-        let (target, fetcher) = (node.target.clone(), self.fetcher.clone());
-        Asker { node: node.name.clone(), target, fetcher, timeout: self.timeout }
+    fn asker(&self, site: &Arc<Site>) -> Asker {
+        Asker { site: site.clone(), fetcher: self.fetcher.clone(), timeout: self.timeout }
     }
 
-    async fn read(&self, node: &Node, engine: &'static Engine) -> Result<Reading, String> {
+    async fn read(&self, site: &Arc<Site>, engine: &'static Engine) -> Result<Reading, String> {
         let mut asking = JoinSet::new();
         for (place, poll) in engine.polls.iter().enumerate() {
-            let (fetcher, target, timeout) = (self.fetcher.clone(), node.target.clone(), self.timeout);
-            asking.spawn(async move { (place, fetcher.get(&target, poll.path, timeout).await) });
+            let (fetcher, site, timeout) = (self.fetcher.clone(), site.clone(), self.timeout);
+            asking.spawn(async move { (place, fetcher.ask_site(&site, poll.path, timeout).await) });
         }
         let mut bodies: Vec<Option<Bytes>> = vec![None; engine.polls.len()];
         while let Some(asked) = asking.join_next().await {
@@ -72,31 +78,31 @@ impl Telemetry {
             match good_body(answer, poll.path, engine) {
                 Ok(body) => bodies[place] = Some(body),
                 Err(problem) if poll.required => return Err(problem),
-                Err(problem) => log::debug!("{}: GET {}: {problem}", node.name, poll.path),
+                Err(problem) => log::debug!("{}: GET {}: {problem}", site.name, poll.path),
             }
         }
         let bodies: Vec<Option<&[u8]>> = bodies.iter().map(Option::as_deref).collect();
         (engine.read)(&bodies)
     }
 
-    /// The node's engine: configured, or recognised by what it answers.
-    async fn engine(&self, node: &Node) -> Result<&'static Engine, String> {
-        if let Some(engine) = node.engine.get() {
+    /// The site's engine: configured, or recognised by what it answers.
+    async fn engine(&self, site: &Site) -> Result<&'static Engine, String> {
+        if let Some(engine) = site.engine.get() {
             return Ok(engine);
         }
-        let engine = self.recognise(node).await?;
-        log::info!("{}: it is {}", node.name, engine.name);
-        self.fleet.with(|fleet, _| fleet.learn_engine(node.id, engine.traits()));
-        Ok(node.engine.get_or_init(|| engine))
+        let engine = self.recognise(site).await?;
+        log::info!("{}: it is {}", site.name, engine.name);
+        self.fleet.with(|fleet, _| site.rows.iter().for_each(|row| fleet.learn_engine(*row, engine.traits())));
+        Ok(site.engine.get_or_init(|| engine))
     }
 
-    async fn recognise(&self, node: &Node) -> Result<&'static Engine, String> {
+    async fn recognise(&self, site: &Site) -> Result<&'static Engine, String> {
         let mut heard: BTreeMap<&str, Option<Bytes>> = BTreeMap::new();
         let mut complaint = None;
         for engine in engines::detection_order() {
             let path = engine.fingerprint_path;
             if !heard.contains_key(path) {
-                let answer = match self.fetcher.get(&node.target, path, self.timeout).await {
+                let answer = match self.fetcher.ask_site(site, path, self.timeout).await {
                     // Others may be served better; who cannot be reached is not asked six times.
                     Err(FetchError::Broken(_) | FetchError::TooLarge) => None,
                     answer => Some(answer.map_err(|error| error.to_string())?),
@@ -110,6 +116,21 @@ impl Telemetry {
         }
         Err(complaint.unwrap_or("nothing there answers like an engine we know; set `engine:` if it is one".into()))
     }
+}
+
+/// What each row of the site is to learn.
+fn reports(site: &Site, reading: &Reading) -> Vec<Report> {
+    match site.configured.data_parallel {
+        Some(ranks) => (0..ranks).map(|rank| reading.of_rank(rank)).collect(),
+        None => vec![reading.report.clone()],
+    }
+}
+
+/// It tells of fewer ranks than are configured: requests for the others would fail.
+fn odd_ranks(site: &Site, reading: &Reading) -> Option<String> {
+    let (configured, told) = (site.configured.data_parallel?, reading.ranks.len());
+    let fewer = (1..configured as usize).contains(&told);
+    fewer.then(|| format!("it tells of {told} ranks, not {configured}: see `data_parallel`"))
 }
 
 /// What stands in the way at any path; that it does not know this one says nothing.

@@ -34,6 +34,7 @@ pub static ENGINE: Engine = Engine {
     fingerprint_path: "/health/liveliness",
     recognises: is_alive,
     generic: false,
+    rank_header: None,
 };
 
 /// Entry of `/model/info`: one deployment of a model; a name may have several.

@@ -30,6 +30,7 @@ pub static ENGINE: Engine = Engine {
     fingerprint_path: "/props",
     recognises,
     generic: false,
+    rank_header: None,
 };
 
 const RUNNING: [&str; 2] = ["llamacpp:requests_processing", "llamacpp_requests_processing"];

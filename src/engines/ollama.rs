@@ -44,6 +44,7 @@ pub static ENGINE: Engine = Engine {
     fingerprint_path: "/api/version",
     recognises,
     generic: false,
+    rank_header: None,
 };
 
 /// What routing needs of an entry; `/api/tags` and `/api/ps` share it.

@@ -36,6 +36,7 @@ pub static ENGINE: Engine = Engine {
     fingerprint_path: "/v1/models",
     recognises,
     generic: true,
+    rank_header: None,
 };
 
 #[derive(Deserialize)]

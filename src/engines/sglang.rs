@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::{Bodies, Engine, Naming, Poll, Probe, Reading, is_no_page, load, misfit, openai, reading};
+use super::{
+    Bodies, Engine, Naming, Poll, Probe, Rank, Reading, is_no_page, load, misfit, openai, rank_loads, reading,
+};
 use crate::routing::ask::Dialect;
 use crate::routing::report::Load;
 
@@ -40,6 +42,7 @@ pub static ENGINE: Engine = Engine {
     fingerprint_path: "/v1/models",
     recognises: |body| openai::is_owned_by(body, "sglang"),
     generic: false,
+    rank_header: Some("x-data-parallel-rank"),
 };
 
 /// First as the server writes them, then as other versions and collectors in between do.
@@ -49,12 +52,13 @@ const WAITING: [&str; 3] = ["sglang:num_queue_reqs", "sglang_num_queue_reqs", "s
 /// `/v1/loads`.
 #[derive(Deserialize)]
 struct Loads {
-    loads: Vec<Rank>,
+    loads: Vec<RankLoad>,
 }
 
 /// One data-parallel rank.
 #[derive(Deserialize)]
-struct Rank {
+struct RankLoad {
+    dp_rank: Option<u32>,
     num_running_reqs: u32,
     num_waiting_reqs: u32,
     max_running_requests: Option<u32>,
@@ -79,12 +83,25 @@ fn read(bodies: &Bodies) -> Result<Reading, String> {
     let ranks = loads.and_then(|body| serde_json::from_slice::<Loads>(body).ok());
     let ranks = ranks.map(|told| told.loads).filter(|ranks| !ranks.is_empty());
     let slots = ranks.as_ref().and_then(|ranks| sum(ranks.iter().map(|rank| rank.max_running_requests)));
+    let told_apart = match &ranks {
+        Some(ranks) => ranks.iter().filter_map(RankLoad::rank).collect(),
+        None => metrics.map_or_else(Vec::new, |metrics| rank_loads(metrics, &RUNNING, &WAITING)),
+    };
     let counted = ranks.map(|ranks| Load {
         running: ranks.iter().fold(0, |all, rank| all.saturating_add(rank.num_running_reqs)),
         waiting: ranks.iter().fold(0, |all, rank| all.saturating_add(rank.num_waiting_reqs)),
     });
     let load = counted.or_else(|| load(metrics?, &RUNNING, &WAITING));
-    Ok(reading(openai::models(models)?, slots.or_else(|| configured_slots(info?)), load))
+    let slots = slots.or_else(|| configured_slots(info?));
+    Ok(Reading { ranks: told_apart, ..reading(openai::models(models)?, slots, load) })
+}
+
+impl RankLoad {
+    fn rank(&self) -> Option<Rank> {
+        let load = Load { running: self.num_running_reqs, waiting: self.num_waiting_reqs };
+        let slots = self.max_running_requests.filter(|count| *count > 0);
+        Some(Rank { number: self.dp_rank?, slots, load: Some(load) })
+    }
 }
 
 fn configured_slots(info: &[u8]) -> Option<u32> {

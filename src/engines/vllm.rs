@@ -2,11 +2,13 @@
 //!
 //! Its probe is answered with nothing but the status. While it loads nothing listens. It does not tell
 //! how many requests it batches; the metrics are those of the whole server, whatever adapter or
-//! name was asked for.
+//! name was asked for, and name its data-parallel ranks `engine`.
 
 use std::time::Duration;
 
-use super::{Bodies, Engine, Naming, Poll, Probe, Reading, is_no_page, load, misfit, openai, reading, requests};
+use super::{
+    Bodies, Engine, Naming, Poll, Probe, Reading, is_no_page, load, misfit, openai, rank_loads, reading, requests,
+};
 use crate::routing::ask::Dialect;
 
 pub static ENGINE: Engine = Engine {
@@ -33,6 +35,7 @@ pub static ENGINE: Engine = Engine {
     fingerprint_path: "/v1/models",
     recognises: |body| openai::is_owned_by(body, "vllm"),
     generic: false,
+    rank_header: Some("x-data-parallel-rank"),
 };
 
 /// First as the server writes them, then as collectors in between rewrite them.
@@ -48,5 +51,6 @@ fn read(bodies: &Bodies) -> Result<Reading, String> {
         load.waiting = load.waiting.saturating_add(requests(metrics, &SWAPPED).unwrap_or(0));
         Some(load)
     });
-    Ok(reading(openai::models(models)?, None, load))
+    let ranks = metrics.map_or_else(Vec::new, |metrics| rank_loads(metrics, &RUNNING, &WAITING));
+    Ok(Reading { ranks, ..reading(openai::models(models)?, None, load) })
 }

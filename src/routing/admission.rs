@@ -44,7 +44,7 @@ impl Fleet {
     /// Whether a model on an upstream takes one more request of that class now.
     pub fn has_room(&self, id: HoldingId, class: Priority) -> bool {
         let holding = self.holding(id);
-        let slots = self.upstreams[holding.upstream.0 as usize].slots(holding);
+        let slots = self.upstreams[holding.upstream].slots(holding);
         if !matches!(slots.source, SlotsSource::Configured | SlotsSource::Reported) {
             return true;
         }
@@ -102,7 +102,7 @@ impl Fleet {
     /// Seconds until a request for that model there would have its turn, as far as speeds are known.
     pub fn wait_s(&self, id: HoldingId) -> Option<f64> {
         let holding = self.holding(id);
-        let slots = self.upstreams[holding.upstream.0 as usize].slots(holding).count;
+        let slots = self.upstreams[holding.upstream].slots(holding).count;
         let ahead = (holding.running + holding.waiting + 1).saturating_sub(slots);
         holding.speed.service_s().map(|service_s| f64::from(ahead) * service_s / f64::from(slots))
     }

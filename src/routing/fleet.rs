@@ -19,6 +19,7 @@ use super::report::{ModelReport, Report};
 use super::runner::{OptionGuard, RunnerOptions};
 use super::session::Sessions;
 use super::signal::Signals;
+use super::table::Upstreams;
 use super::upstream::{Foreign, Holding, Spec, Traits, Upstream};
 use super::{laws, select::Row};
 
@@ -89,7 +90,7 @@ pub enum Outcome {
 
 pub struct Fleet {
     pub rules: Rules,
-    pub(super) upstreams: Vec<Upstream>,
+    pub(super) upstreams: Upstreams,
     pub(super) holdings: Vec<Holding>,
     /// Places in `holdings` that nothing refers to.
     free: Vec<HoldingId>,
@@ -132,7 +133,7 @@ enum Start {
 impl Fleet {
     pub fn new(rules: Rules) -> Fleet {
         Fleet {
-            upstreams: Vec::new(),
+            upstreams: Upstreams::default(),
             holdings: Vec::new(),
             free: Vec::new(),
             folded: HashMap::new(),
@@ -146,22 +147,47 @@ impl Fleet {
         }
     }
 
-    pub fn join(&mut self, spec: Spec) -> UpstreamId {
-        let id = UpstreamId(self.upstreams.len() as u32);
-        self.upstreams.push(Upstream::new(spec));
-        id
+    /// Another upstream; `None`: there are as many as there may be.
+    pub fn join(&mut self, spec: Spec) -> Option<UpstreamId> {
+        self.upstreams.join(Upstream::new(spec))
+    }
+
+    /// An upstream takes no new work from now on. What runs there finishes; then it is forgotten. Pins
+    /// and prefixes that name it lead nowhere, since its id never comes again.
+    pub fn leave(&mut self, id: UpstreamId) {
+        let Some(upstream) = self.upstreams.get_mut(id) else { return };
+        upstream.leaving = true;
+        for held in upstream.holdings.values() {
+            self.holdings[held.0 as usize].listed = false;
+        }
+        self.unindex(id);
+        self.forget_unlisted(id);
+        self.forget_gone(id);
+        laws::check(self);
+    }
+
+    /// An upstream is configured anew. What was learnt of it stays, its engine too unless one is named.
+    pub fn configure(&mut self, id: UpstreamId, spec: Spec) {
+        if let Some(upstream) = self.upstreams.get_mut(id) {
+            let engine = spec.engine.or(upstream.spec.engine);
+            let renames = engine.map(|engine| engine.naming) != upstream.spec.engine.map(|engine| engine.naming);
+            upstream.spec = Spec { engine, ..spec };
+            if renames {
+                self.rebuild_index();
+            }
+        }
     }
 
     /// The engine of an upstream was recognised.
     pub fn learn_engine(&mut self, id: UpstreamId, engine: Traits) {
-        if let Some(upstream) = self.upstreams.get_mut(id.0 as usize) {
+        if let Some(upstream) = self.upstreams.get_mut(id) {
             upstream.spec.engine = Some(engine);
         }
     }
 
     /// A health check changed its mind.
     pub fn learn_health(&mut self, id: UpstreamId, healthy: bool) {
-        if let Some(upstream) = self.upstreams.get_mut(id.0 as usize) {
+        if let Some(upstream) = self.upstreams.get_mut(id) {
             upstream.healthy = healthy;
         }
     }
@@ -173,14 +199,14 @@ impl Fleet {
 
     /// A good reading: what began after it was asked for is not unsaid by it.
     pub fn learn_report(&mut self, id: UpstreamId, report: &Report, asked: Asked, now: Moment) {
-        let Some(upstream) = self.upstreams.get(id.0 as usize) else { return };
+        let Some(upstream) = self.upstreams.get(id).filter(|upstream| !upstream.leaving) else { return };
         let Some(engine) = upstream.spec.engine else { return };
         if upstream.read_at.is_some_and(|latest| asked.at < latest) {
             return;
         }
         // The engine counted at some moment in between: what was ours at either end is not foreign.
         let ours = self.running_on(id).max(asked.running);
-        let upstream = &mut self.upstreams[id.0 as usize];
+        let upstream = &mut self.upstreams[id];
         upstream.read_at = Some(asked.at);
         upstream.reported_slots = report.slots.or(upstream.reported_slots);
         if let Some(load) = report.load {
@@ -204,7 +230,7 @@ impl Fleet {
     }
 
     fn running_on(&self, id: UpstreamId) -> u32 {
-        let held = self.upstreams.get(id.0 as usize).map(|upstream| upstream.holdings.values());
+        let held = self.upstreams.get(id).map(|upstream| upstream.holdings.values());
         held.into_iter().flatten().map(|held| self.holding(*held).running).sum()
     }
 
@@ -212,8 +238,12 @@ impl Fleet {
     /// until a reading lists it again.
     pub fn learn_gone(&mut self, gone: HoldingId) {
         let Some(holding) = self.holdings.get_mut(gone.0 as usize) else { return };
-        holding.listed = false;
         let upstream = holding.upstream;
+        let held = self.upstreams.get(upstream).and_then(|upstream| upstream.holdings.get(&holding.name));
+        if held != Some(&gone) {
+            return;
+        }
+        holding.listed = false;
         self.forget_unlisted(upstream);
         self.rebuild_index();
         laws::check(self);
@@ -223,7 +253,7 @@ impl Fleet {
     pub fn book(&mut self, row: &Row, ask: &Ask, now: Moment) -> LeaseId {
         let lease = LeaseId(self.next_lease);
         self.next_lease += 1;
-        let upstream = &mut self.upstreams[row.upstream.0 as usize];
+        let upstream = &mut self.upstreams[row.upstream];
         let holding = &mut self.holdings[row.holding.0 as usize];
         let slots = upstream.slots(holding).count;
         let reloads = row.reloads();
@@ -274,7 +304,7 @@ impl Fleet {
         };
         booking.first_byte_at = Some(now);
         let booking = booking.clone();
-        let upstream = &mut self.upstreams[booking.upstream.0 as usize];
+        let upstream = &mut self.upstreams[booking.upstream];
         upstream.record.succeed();
         upstream.answered_at = Some(now);
         if !booking.runs_model {
@@ -291,7 +321,7 @@ impl Fleet {
     /// Ends a lease. Ending one twice changes nothing.
     pub fn end(&mut self, lease: LeaseId, outcome: Outcome, now: Moment) {
         let Some(booking) = self.bookings.remove(&lease) else { return };
-        let upstream = &mut self.upstreams[booking.upstream.0 as usize];
+        let upstream = &mut self.upstreams[booking.upstream];
         upstream.in_flight -= 1;
         if outcome == Outcome::Failed {
             upstream.record.fail(now);
@@ -299,19 +329,21 @@ impl Fleet {
         if booking.runs_model {
             self.holdings[booking.holding.0 as usize].learn_end(&booking, outcome, now);
         }
+        self.forget_gone(booking.upstream);
         laws::check(self);
     }
 
     pub fn upstream(&self, id: UpstreamId) -> Option<&Upstream> {
-        self.upstreams.get(id.0 as usize)
+        self.upstreams.get(id)
     }
 
+    /// Those that have left and still have requests included.
     pub fn upstreams(&self) -> impl Iterator<Item = (UpstreamId, &Upstream)> {
-        self.upstreams.iter().enumerate().map(|(index, upstream)| (UpstreamId(index as u32), upstream))
+        self.upstreams.iter()
     }
 
     pub fn holdings_of(&self, id: UpstreamId) -> impl Iterator<Item = &Holding> {
-        let ids = self.upstreams.get(id.0 as usize).map(|upstream| upstream.holdings.values());
+        let ids = self.upstreams.get(id).map(|upstream| upstream.holdings.values());
         ids.into_iter().flatten().map(|id| self.holding(*id)).filter(|holding| holding.listed)
     }
 
@@ -358,12 +390,12 @@ impl Fleet {
 
     /// Whether every upstream has told at least once what it holds.
     pub fn is_known_whole(&self) -> bool {
-        self.upstreams.iter().all(|upstream| upstream.read_at.is_some())
+        self.upstreams.iter().all(|(_, upstream)| upstream.leaving || upstream.read_at.is_some())
     }
 
     /// The holding of that name, made if there is room for it.
     fn holding_named(&mut self, id: UpstreamId, name: &str) -> Option<HoldingId> {
-        let upstream = &mut self.upstreams[id.0 as usize];
+        let upstream = &mut self.upstreams[id];
         if let Some(known) = upstream.holdings.get(name) {
             return Some(*known);
         }
@@ -384,14 +416,14 @@ impl Fleet {
     }
 
     fn listed(&self, id: UpstreamId) -> Vec<HoldingId> {
-        let held = self.upstreams[id.0 as usize].holdings.values();
+        let held = self.upstreams[id].holdings.values();
         held.filter(|held| self.holding(**held).listed).copied().collect()
     }
 
     /// Drops what the upstream no longer lists, once no request runs on it.
     fn forget_unlisted(&mut self, id: UpstreamId) {
         let (holdings, free) = (&self.holdings, &mut self.free);
-        self.upstreams[id.0 as usize].holdings.retain(|_, held| {
+        self.upstreams[id].holdings.retain(|_, held| {
             let holding = &holdings[held.0 as usize];
             let kept = holding.listed || holding.running > 0 || holding.waiting > 0;
             if !kept {
@@ -401,10 +433,31 @@ impl Fleet {
         });
     }
 
+    /// Forgets an upstream that has left once its last request is over.
+    fn forget_gone(&mut self, id: UpstreamId) {
+        if self.upstreams.get(id).is_some_and(|upstream| upstream.leaving && upstream.in_flight == 0) {
+            self.forget_unlisted(id);
+            self.upstreams.forget(id);
+        }
+    }
+
+    /// Takes the models of one upstream out of the index; cheaper than to make it anew.
+    fn unindex(&mut self, id: UpstreamId) {
+        for (name, held) in &self.upstreams[id].holdings {
+            for (map, key) in [(&mut self.folded, &name::fold(name)), (&mut self.exact, name)] {
+                let Some(holders) = map.get_mut(key) else { continue };
+                holders.retain(|holder| holder != held);
+                if holders.is_empty() {
+                    map.remove(key);
+                }
+            }
+        }
+    }
+
     fn rebuild_index(&mut self) {
         self.folded.clear();
         self.exact.clear();
-        for upstream in &self.upstreams {
+        for (_, upstream) in self.upstreams.iter() {
             let naming = upstream.spec.engine.map(|engine| engine.naming);
             for (name, id) in upstream.holdings.iter().filter(|(_, id)| self.holdings[id.0 as usize].listed) {
                 let (map, key) = match naming {

@@ -10,7 +10,8 @@
 //! Here are those that can be read off the state: L1, its parts by model, and L8. The others are
 //! properties of decisions and are tested as such.
 
-use super::fleet::{Fleet, HoldingId, MAX_HOLDINGS, UpstreamId};
+use super::fleet::{Fleet, HoldingId, MAX_HOLDINGS};
+use super::table::MAX_UPSTREAMS;
 
 /// Panics in debug builds if the state breaks a law; costs nothing in release builds.
 pub fn check(fleet: &Fleet) {
@@ -23,8 +24,8 @@ pub fn check(fleet: &Fleet) {
 
 /// The first broken law, in words.
 pub fn broken(fleet: &Fleet) -> Result<(), String> {
-    for (index, upstream) in fleet.upstreams.iter().enumerate() {
-        let leases = fleet.bookings.values().filter(|booking| booking.upstream == UpstreamId(index as u32)).count();
+    for (id, upstream) in fleet.upstreams.iter() {
+        let leases = fleet.bookings.values().filter(|booking| booking.upstream == id).count();
         if upstream.in_flight as usize != leases {
             return Err(format!("L1: {} counts {} in flight and has {leases}", upstream.spec.name, upstream.in_flight));
         }
@@ -49,6 +50,7 @@ pub fn broken(fleet: &Fleet) -> Result<(), String> {
     }
     let limits = [
         ("waiting requests", fleet.queue.len(), fleet.rules.admission.max_queue),
+        ("upstreams", fleet.upstreams.count(), MAX_UPSTREAMS),
         ("holdings", fleet.holdings.len(), MAX_HOLDINGS),
         ("pins", fleet.sessions.len(), fleet.sessions.max_pins()),
         ("prefixes", fleet.prefixes.len(), fleet.prefixes.max_links()),

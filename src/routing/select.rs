@@ -227,7 +227,7 @@ impl Offer {
 }
 
 fn upstream_of(fleet: &Fleet, id: HoldingId) -> &Upstream {
-    &fleet.upstreams[fleet.holding(id).upstream.0 as usize]
+    &fleet.upstreams[fleet.holding(id).upstream]
 }
 
 fn speaks(fleet: &Fleet, offer: &Offer, dialect: Dialect) -> bool {
@@ -343,7 +343,7 @@ struct Belief<'a> {
 impl Belief<'_> {
     fn candidate(&self, fleet: &Fleet, ask: &Ask) -> Candidate {
         let holding = self.holding;
-        let upstream = &fleet.upstreams[holding.upstream.0 as usize];
+        let upstream = &fleet.upstreams[holding.upstream];
         let slots = f64::from(upstream.slots(holding).count);
         let foreign = upstream.foreign_requests(self.now, fleet.rules.stale_after);
         let requests = f64::from(holding.running.saturating_add(holding.waiting).saturating_add(foreign));

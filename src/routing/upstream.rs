@@ -35,6 +35,22 @@ pub struct Spec {
     pub drain: bool,
 }
 
+impl Spec {
+    /// An upstream of which only its name is known.
+    pub fn named(name: impl Into<String>) -> Spec {
+        Spec {
+            name: name.into(),
+            engine: None,
+            slots: None,
+            memory_bytes: None,
+            bandwidth_bytes_s: None,
+            weight: 1.0,
+            tier: 0,
+            drain: false,
+        }
+    }
+}
+
 /// What routing must know of an engine.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Traits {
@@ -63,6 +79,8 @@ pub struct Upstream {
     /// Live leases, for all models.
     pub in_flight: u32,
     pub(super) foreign: Option<Foreign>,
+    /// It has left, and is forgotten when the last of its requests is over.
+    pub(super) leaving: bool,
     /// When the latest first byte of an answer came.
     pub answered_at: Option<Moment>,
     pub record: Record,
@@ -136,6 +154,7 @@ impl Upstream {
             read_at: None,
             in_flight: 0,
             foreign: None,
+            leaving: false,
             answered_at: None,
             record: Record::default(),
             holdings: BTreeMap::new(),

@@ -34,5 +34,7 @@ mod lead;
 mod manners;
 mod mounted;
 mod purity;
+mod rows;
 mod stream;
 mod surface;
+mod tls;

@@ -1,6 +1,7 @@
 //! Warmgate as a module: its proxy, and its selection alone, in somebody else's Pingora server.
 
 use std::collections::{BTreeSet, HashMap};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -35,6 +36,17 @@ async fn the_gateway_serves_in_a_foreign_server() {
     let url = node.url().parse().expect("a URL");
     let plan = Plan { upstreams: vec![Planned::new("n1".into(), url)], ..Plan::default() };
     let ingress = Arc::new(Ingress::new(plan).expect("an ingress"));
+    let at = mount(ingress);
+
+    let mut reply = connect(at).await.exchange(&Talk::about(Dialect::Ollama, "moss").ask()).await;
+
+    assert_eq!(reply.status, 200);
+    assert_eq!(reply.header("x-fleet-node"), Some("n1"));
+    reply.whole().await;
+}
+
+/// Serves over an ingress in a server of this process; the address for clients.
+pub fn mount(ingress: Arc<Ingress>) -> SocketAddr {
     let address = Address::claim("127.0.0.1:0".parse().expect("an address")).expect("a free port");
     let at = address.address;
     thread::spawn(move || {
@@ -46,16 +58,11 @@ async fn the_gateway_serves_in_a_foreign_server() {
         proxy.add_dependency(server.add_service(background_service("fleet", Caretaker::new(ingress))));
         server.run_forever();
     });
-
-    let mut reply = connect(at).await.exchange(&Talk::about(Dialect::Ollama, "moss").ask()).await;
-
-    assert_eq!(reply.status, 200);
-    assert_eq!(reply.header("x-fleet-node"), Some("n1"));
-    reply.whole().await;
+    at
 }
 
 /// The server is not told when it listens; it is asked until it does.
-async fn connect(at: std::net::SocketAddr) -> Conn {
+pub async fn connect(at: SocketAddr) -> Conn {
     for _ in 0..500 {
         if tokio::net::TcpStream::connect(at).await.is_ok() {
             return Conn::open(at).await;
@@ -120,7 +127,7 @@ fn join(fleet: &SharedFleet, name: &str, resident: bool) -> UpstreamId {
     };
     let model = ModelReport { name: "moss:7b".into(), resident, ..ModelReport::default() };
     fleet.with(|fleet, now| {
-        let id = fleet.join(spec);
+        let id = fleet.join(spec).expect("room");
         fleet.learn_health(id, true);
         let report = Report { models: vec![model], ..Report::default() };
         fleet.learn_report(id, &report, fleet.asked(id, now), now);

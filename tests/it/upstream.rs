@@ -57,8 +57,22 @@ impl Upstream {
         Upstream::start(name, Engine::LiteLlm, models).await
     }
 
+    /// A vLLM.
+    pub async fn vllm(name: &str, models: Vec<Model>) -> Upstream {
+        Upstream::start(name, Engine::Vllm, models).await
+    }
+
+    /// An Ollama node at an address of its own.
+    pub async fn ollama_at(name: &str, address: &str, models: Vec<Model>) -> Upstream {
+        Upstream::start_at(address, name, Engine::Ollama, models).await
+    }
+
     async fn start(name: &str, engine: Engine, models: Vec<Model>) -> Upstream {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        Upstream::start_at("127.0.0.1:0", name, engine, models).await
+    }
+
+    async fn start_at(address: &str, name: &str, engine: Engine, models: Vec<Model>) -> Upstream {
+        let listener = TcpListener::bind(address).await.expect("a free port");
         let mut upstream = Upstream {
             name: name.to_owned(),
             address: listener.local_addr().expect("an address"),
@@ -100,6 +114,10 @@ impl Upstream {
 
     pub fn set_models(&self, models: Vec<Model>) {
         self.stage.catalogue.lock().expect("catalogue").models = models;
+    }
+
+    pub fn set_metrics(&self, text: &str) {
+        self.stage.catalogue.lock().expect("catalogue").metrics = text.to_owned();
     }
 
     pub fn set_polls(&self, polls: Polls) {

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::config::{Plan, Upstream};
 use crate::edge::ingress::Ingress;
+use crate::edge::node::Node;
 use crate::edge::telemetry::Telemetry;
 use crate::edge::testbed::{Desk, PATIENCE};
 
@@ -32,10 +33,14 @@ impl Bench {
         Bench { desk, ingress, telemetry: Telemetry { fleet, fetcher, timeout, interval } }
     }
 
+    fn node(&self) -> Arc<Node> {
+        self.ingress.roster.nodes().iter().next().unwrap().clone()
+    }
+
     /// Polls once, waits for the questions that follow, and counts them.
     async fn poll(&self) -> usize {
-        let node = &self.ingress.nodes[0];
-        self.telemetry.poll(node).await;
+        let node = self.node();
+        self.telemetry.poll(&node.site).await;
         let idle = async {
             while node.inquiries.under_way.load(Ordering::Acquire) {
                 tokio::task::yield_now().await;
@@ -47,7 +52,7 @@ impl Bench {
 
     /// Trained lengths known now.
     fn known(&self) -> usize {
-        let id = self.ingress.nodes[0].id;
+        let id = self.node().id;
         self.telemetry
             .fleet
             .with(|fleet, _| fleet.holdings_of(id).filter(|held| held.runner.trained_tokens == Some(7)).count())
@@ -69,7 +74,8 @@ async fn those_in_memory_come_first() {
     let bench = Bench::over(20).await;
     bench.desk.say("/api/show", 200, SHOWN);
     assert_eq!(bench.poll().await, 4);
-    let known = bench.ingress.nodes[0].inquiries.known.lock();
+    let node = bench.node();
+    let known = node.inquiries.known.lock();
     assert!(known.contains_key("m9:1b"), "{:?}", known.keys());
 }
 
@@ -81,7 +87,7 @@ async fn a_new_edition_is_asked_about_anew_and_what_is_gone_is_forgotten() {
     assert_eq!([bench.poll().await, bench.poll().await], [2, 0]);
     bench.desk.say("/api/tags", 200, &tags(1, "d2"));
     assert_eq!([bench.poll().await, bench.poll().await], [1, 0]);
-    assert_eq!(bench.ingress.nodes[0].inquiries.known.lock().len(), 1);
+    assert_eq!(bench.node().inquiries.known.lock().len(), 1);
 }
 
 #[tokio::test]
@@ -103,10 +109,10 @@ async fn a_node_that_will_not_tell_is_left_in_peace() {
 async fn an_answer_that_hangs_delays_no_poll() {
     let bench = Bench::over(4).await;
     bench.desk.hang("/api/show");
-    let node = &bench.ingress.nodes[0];
+    let node = bench.node();
     let polls = async {
         for _ in 0..3 {
-            bench.telemetry.poll(node).await;
+            bench.telemetry.poll(&node.site).await;
         }
     };
     polls.await;

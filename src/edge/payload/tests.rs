@@ -1,17 +1,22 @@
 //! What a node is sent, to the byte.
 
+use std::sync::Arc;
+
 use proptest::prelude::*;
 
 use super::*;
+use crate::config::{Upstream, UpstreamUrl};
+use crate::edge::site::Site;
 use crate::edge::target::Target;
-use crate::engines;
 use crate::routing::fleet::UpstreamId;
 use crate::routing::runner::{OptionGuard, Room, Runner};
 use crate::wire::peek::{Peeked, peek};
 
-fn node() -> Node {
-    let target = Target::of(&"http://n1".parse().unwrap());
-    Node::new(UpstreamId(0), "n1".into(), target, engines::find("ollama"))
+fn node() -> Arc<Node> {
+    let url: UpstreamUrl = "http://n1".parse().unwrap();
+    let (target, id) = (Target::of(&url), UpstreamId(0));
+    let configured = Upstream { engine: Some("ollama"), ..Upstream::new("n1".into(), url) };
+    Node::all_of(&Arc::new(Site::new("n1".into(), configured, vec![id], target))).remove(0)
 }
 
 /// What a node is sent that has the model in memory under another name and with that window.

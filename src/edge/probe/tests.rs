@@ -22,9 +22,9 @@ impl Bench {
 
     /// Probes once. Whether that counts as a good check, whether the node may be used, and what is wrong.
     async fn probe(&self) -> (bool, bool, String) {
-        let node = &self.ingress.nodes[0];
+        let node = &self.ingress.roster.nodes().sites().next().unwrap().clone();
         let good = self.prober.probe(node).await.is_ok();
-        let up = self.ingress.fleet.with(|fleet: &mut Fleet, _| fleet.upstream(node.id).unwrap().healthy);
+        let up = self.ingress.fleet.with(|fleet: &mut Fleet, _| fleet.upstream(node.rows[0]).unwrap().healthy);
         (good, up, node.problem.load().to_string())
     }
 }
@@ -100,7 +100,8 @@ async fn hlt_02_a_late_probe_of_a_node_that_serves_is_no_failure() {
     let desk = Desk::open().await;
     desk.hang("/api/version");
     let bench = Bench::over(&desk.url, "ollama");
-    let (fleet, id, ask) = (bench.ingress.fleet.clone(), bench.ingress.nodes[0].id, Ask::plain());
+    let (fleet, id, ask) =
+        (bench.ingress.fleet.clone(), bench.ingress.roster.nodes().iter().next().unwrap().id, Ask::plain());
     let lease = fleet.with(|fleet, now| {
         let models = vec![ModelReport { name: ask.model.clone(), resident: true, ..ModelReport::default() }];
         fleet.learn_health(id, true);

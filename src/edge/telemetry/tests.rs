@@ -22,11 +22,11 @@ impl Bench {
 
     /// Asks once: the models that are known then, the requests of others, and what is wrong.
     async fn poll(&self) -> (Vec<String>, u32, String) {
-        let node = &self.ingress.nodes[0];
+        let node = &self.ingress.roster.nodes().sites().next().unwrap().clone();
         self.telemetry.poll(node).await;
         let (models, foreign) = self.telemetry.fleet.with(|fleet, now| {
-            let foreign = fleet.upstream(node.id).unwrap().foreign_requests(now, Duration::from_secs(15));
-            (fleet.holdings_of(node.id).map(|held| held.name.clone()).collect(), foreign)
+            let foreign = fleet.upstream(node.rows[0]).unwrap().foreign_requests(now, Duration::from_secs(15));
+            (fleet.holdings_of(node.rows[0]).map(|held| held.name.clone()).collect(), foreign)
         });
         (models, foreign, node.problem.load().to_string())
     }
@@ -92,7 +92,7 @@ async fn an_engine_is_recognised_and_each_path_asked_once() {
     desk.say("/v1/models", 200, MODELS);
     let bench = Bench::over(&desk.url, None);
     check(bench.poll().await, &["org/moss"], 0, "");
-    assert_eq!(bench.ingress.nodes[0].engine.get().unwrap().name, "vllm");
+    assert_eq!(bench.ingress.roster.nodes().sites().next().unwrap().engine.get().unwrap().name, "vllm");
     let asked = desk.asked();
     assert_eq!(asked[..4], ["/health/liveliness", "/props", "/api/version", "/v1/models"], "{asked:?}");
     assert_eq!(asked.len(), 6, "then the round itself: {asked:?}");

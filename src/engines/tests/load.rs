@@ -35,6 +35,38 @@ fn names_of_other_versions_and_collectors_are_known() {
     check("sglang", &sglang.and("/metrics", loads_as_text), Some((2, 5)));
 }
 
+#[track_caller]
+fn check_rank(engine: &str, server: &Server, number: u32, slots: Option<u32>, load: Option<(u32, u32)>) {
+    let reading = round(engine, server);
+    let report = reading.of_rank(number);
+    assert_eq!(report.models, reading.report.models, "every rank has them all");
+    assert_eq!(
+        (report.slots, report.load.map(|load| (load.running, load.waiting))),
+        (slots, load),
+        "{engine} {number}"
+    );
+}
+
+#[test]
+fn ranks_are_counted_apart() {
+    check_rank("vllm", &fixtures::vllm(), 0, None, Some((5, 2)));
+    check_rank("vllm", &fixtures::vllm(), 1, None, Some((3, 0)));
+    check_rank("sglang", &fixtures::sglang(), 0, Some(64), Some((7, 1)));
+    check_rank("sglang", &fixtures::sglang(), 1, Some(64), Some((2, 0)));
+    let metrics_only = fixtures::sglang().without("/v1/loads?include=core");
+    check_rank("sglang", &metrics_only, 0, None, Some((6, 3)));
+    check_rank("sglang", &metrics_only, 1, None, Some((1, 0)));
+}
+
+#[test]
+fn a_rank_of_which_nothing_is_told_is_unknown() {
+    check_rank("vllm", &fixtures::vllm(), 2, None, None);
+    let whole_only = fixtures::vllm().and("/metrics", "vllm:num_requests_running 4\n");
+    check_rank("vllm", &whole_only, 0, None, None);
+    let unnumbered = r#"{"loads":[{"num_running_reqs":7,"num_waiting_reqs":1,"max_running_requests":64}]}"#;
+    check_rank("sglang", &fixtures::sglang().and("/v1/loads?include=core", unnumbered), 0, None, None);
+}
+
 #[test]
 fn unknown_is_not_idle() {
     let vllm = |metrics: &str| fixtures::vllm().and("/metrics", metrics);

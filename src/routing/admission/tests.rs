@@ -43,6 +43,7 @@ impl Rig {
                 tier: 0,
                 drain: false,
             });
+            let id = id.expect("room for a few");
             fleet.learn_health(id, true);
             let model = ModelReport { name: MODEL.into(), resident: true, ..ModelReport::default() };
             let report = Report { models: vec![model], ..Report::default() };

@@ -16,6 +16,7 @@ use crate::routing::report::{Abilities, ModelReport, Report};
 use crate::routing::runner::OptionGuard;
 use crate::routing::upstream::{Spec, Traits};
 
+mod leave;
 mod load;
 mod options;
 
@@ -62,7 +63,7 @@ fn resident(name: &str) -> ModelReport {
 
 /// A healthy upstream of that spec with these models.
 fn join(fleet: &mut Fleet, spec: Spec, models: &[ModelReport]) -> UpstreamId {
-    let id = fleet.join(spec);
+    let id = fleet.join(spec).unwrap();
     fleet.learn_health(id, true);
     let report = Report { models: models.to_vec(), ..Report::default() };
     fleet.learn_report(id, &report, fleet.asked(id, NOW), NOW);
@@ -360,10 +361,10 @@ fn build(nodes: &[(usize, Node)]) -> Fleet {
             }
         }
         for _ in 0..node.failures {
-            fleet.upstreams[id.0 as usize].record.fail(NOW);
+            fleet.upstreams[id].record.fail(NOW);
         }
         load::tell(&mut fleet, id, node.running.saturating_add(node.foreign), NOW);
-        fleet.upstreams[id.0 as usize].spec.drain = node.drain;
+        fleet.upstreams[id].spec.drain = node.drain;
         fleet.learn_health(id, node.healthy);
     }
     fleet
@@ -417,6 +418,7 @@ proptest! {
     fn l1_l2_bookings_balance(steps in proptest::collection::vec((0u8..5, any::<u64>()), 1..200)) {
         let mut fleet = fleet_of(&["a", "b", "c"]);
         let mut live = Vec::new();
+        let mut first = UpstreamId(0);
         for (n, (kind, chance)) in steps.into_iter().enumerate() {
             let now = Moment(n as u64 * 1000);
             let query = turn(chance % 20, 1 + chance % 3);
@@ -428,10 +430,14 @@ proptest! {
                 }
                 2 => any(&live).into_iter().for_each(|lease| fleet.first_byte(lease, &query.ask, now)),
                 3 => any(&live).into_iter().for_each(|lease| fleet.end(lease, Outcome::Failed, now)),
+                4 if chance % 3 == 0 => {
+                    fleet.leave(first);
+                    first = join(&mut fleet, spec("a"), &[resident(MODEL)]);
+                }
                 _ => {
                     let models = if chance % 4 == 0 { vec![] } else { vec![resident(MODEL)] };
                     let report = Report { models, ..Report::default() };
-                    fleet.learn_report(UpstreamId(0), &report, fleet.asked(UpstreamId(0), now), now);
+                    fleet.learn_report(first, &report, fleet.asked(first, now), now);
                 }
             }
             prop_assert_eq!(laws::broken(&fleet), Ok(()));
@@ -440,5 +446,6 @@ proptest! {
             fleet.end(lease, Outcome::Done { output_tokens: Some(1) }, Moment(1));
         }
         prop_assert_eq!(fleet.live_leases(), 0);
+        prop_assert_eq!(fleet.upstreams().count(), 3, "those that left are forgotten");
     }
 }

@@ -20,6 +20,12 @@ impl Settings {
         Settings { nodes: nodes.iter().map(entry).collect(), ..Settings::default() }
     }
 
+    /// One more upstream, by its keys as they are written.
+    pub fn upstream(mut self, keys: &str) -> Settings {
+        self.nodes.push(keys.to_owned());
+        self
+    }
+
     /// Slots of every node; left out, Warmgate does not know them.
     pub fn slots(mut self, slots: u32) -> Settings {
         self.slots = Some(slots);

@@ -9,6 +9,7 @@ pub enum Engine {
     Ollama,
     OpenAi,
     LiteLlm,
+    Vllm,
 }
 
 impl Engine {
@@ -17,6 +18,7 @@ impl Engine {
             Engine::Ollama => "ollama",
             Engine::OpenAi => "openai",
             Engine::LiteLlm => "litellm",
+            Engine::Vllm => "vllm",
         }
     }
 }
@@ -56,6 +58,8 @@ pub struct Catalogue {
     pub engine: Engine,
     pub models: Vec<Model>,
     pub polls: Polls,
+    /// What a vLLM's `/metrics` says.
+    pub metrics: String,
 }
 
 impl Catalogue {
@@ -79,6 +83,8 @@ impl Catalogue {
             (Engine::Ollama, "/api/ps") => json!({"models": self.list(|m| m.resident, ps_entry)}),
             (Engine::LiteLlm, "/health/liveliness") => json!("I'm alive!"),
             (Engine::OpenAi, "/health") => json!({"status": "ok"}),
+            (Engine::Vllm, "/metrics") => return Some(self.metrics.clone()),
+            (Engine::OpenAi | Engine::Vllm, "/health") => json!({"status": "ok"}),
             (_, "/v1/models") => {
                 json!({"object": "list", "data": self.list(|_| true, openai_entry)})
             }

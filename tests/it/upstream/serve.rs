@@ -35,7 +35,7 @@ pub struct Scripts {
 impl Stage {
     pub fn new(engine: Engine, models: Vec<Model>) -> Stage {
         Stage {
-            catalogue: Mutex::new(Catalogue { engine, models, polls: Polls::Answered }),
+            catalogue: Mutex::new(Catalogue { engine, models, polls: Polls::Answered, metrics: String::new() }),
             scripts: Mutex::new(Scripts { queue: VecDeque::new(), always: Script::usual() }),
             journal: Journal::new(),
             polls: watch::Sender::new(Vec::new()),

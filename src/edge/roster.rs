@@ -1,0 +1,231 @@
+//! All rows, in one place; they join and leave while the process runs.
+//!
+//! What is configured and what is behind discovered names are laid together into the rows that are wanted.
+//! Those that are there already stay, with all that was learnt of them; the others leave or join. The
+//! fleet and everybody who asks for the nodes see each change in one step. A row that has left is still
+//! found by its id for a while: requests end there, and receipts name it.
+
+mod wanted;
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use super::node::{Node, row_name};
+use super::problem::Problem;
+use super::shared_fleet::SharedFleet;
+use super::site::Site;
+use crate::config::{self, Discover};
+use crate::routing::fleet::UpstreamId;
+use crate::routing::group::{Group, Groups, Target};
+pub use wanted::ROWS_PER_NAME_MAX;
+use wanted::Wanted;
+
+pub struct Roster {
+    fleet: Arc<SharedFleet>,
+    nodes: ArcSwap<Nodes>,
+    /// What the rows are made of; held through each change.
+    sources: Mutex<Sources>,
+    /// Counts the reasons to look at the rows before their time.
+    news: watch::Sender<u64>,
+}
+
+/// The rows at one time.
+#[derive(Default)]
+pub struct Nodes {
+    /// In the order of the configuration.
+    all: Vec<Arc<Node>>,
+    by_id: HashMap<UpstreamId, Arc<Node>>,
+    left: VecDeque<Arc<Node>>,
+    names: Vec<Arc<Name>>,
+}
+
+/// Rows that have left and are still found; receipts that name them do not live longer.
+const LEFT_MAX: usize = 1024;
+
+/// A host name whose addresses are rows.
+pub struct Name {
+    pub upstream: config::Upstream,
+    /// Why nothing, or not all, is known of what is behind it.
+    pub problem: Problem,
+}
+
+#[derive(Default)]
+struct Sources {
+    upstreams: Vec<config::Upstream>,
+    models: Vec<config::Group>,
+    /// By the name of the upstream; the addresses of the latest lookup that was answered.
+    found: HashMap<String, Vec<SocketAddr>>,
+}
+
+impl Roster {
+    pub fn new(fleet: Arc<SharedFleet>) -> Roster {
+        Roster { fleet, nodes: ArcSwap::default(), sources: Mutex::default(), news: watch::Sender::new(0) }
+    }
+
+    /// The rows now.
+    pub fn nodes(&self) -> Arc<Nodes> {
+        self.nodes.load_full()
+    }
+
+    /// Makes the rows those of this configuration. What stays keeps what was learnt of it.
+    pub fn apply(&self, upstreams: &[config::Upstream], models: &[config::Group]) {
+        let mut sources = self.sources.lock();
+        sources.upstreams = upstreams.to_vec();
+        sources.models = models.to_vec();
+        sources.found.retain(|name, _| upstreams.iter().any(|upstream| upstream.name == *name));
+        self.change(&sources);
+    }
+
+    /// These addresses are behind a discovered name now.
+    pub fn found(&self, name: &Name, addresses: Vec<SocketAddr>) {
+        let mut sources = self.sources.lock();
+        // Looked up for a configuration that is still in force.
+        if !sources.upstreams.contains(&name.upstream) {
+            return;
+        }
+        let chosen = wanted::choose(addresses, sources.found.get(&name.upstream.name));
+        if sources.found.get(&name.upstream.name) != Some(&chosen) {
+            sources.found.insert(name.upstream.name.clone(), chosen);
+            self.change(&sources);
+        }
+    }
+
+    /// Asks for a look at the rows before its time.
+    pub fn ask_for_a_look(&self) {
+        self.news.send_modify(|count| *count = count.wrapping_add(1));
+    }
+
+    /// Woken by each change of the rows, and when somebody asks for a look.
+    pub fn news(&self) -> watch::Receiver<u64> {
+        self.news.subscribe()
+    }
+
+    fn change(&self, sources: &Sources) {
+        let before = self.nodes();
+        let wanted = wanted::rows(&sources.upstreams, &sources.found);
+        let after = self.fleet.with(|fleet, _| {
+            let mut here: HashMap<&str, &Arc<Site>> = before.sites().map(|site| (site.name.as_str(), site)).collect();
+            let kept = |wanted: &Wanted| here.remove(wanted.name.as_str()).filter(|site| wanted.is_same(site));
+            let kept: Vec<Option<&Arc<Site>>> = wanted.iter().map(kept).collect();
+            let stays: HashSet<*const Site> = kept.iter().flatten().map(|site| Arc::as_ptr(site)).collect();
+            for gone in before.sites().filter(|site| !stays.contains(&Arc::as_ptr(site))) {
+                log::info!("{}: leaves", gone.name);
+                gone.rows.iter().for_each(|row| fleet.leave(*row));
+            }
+            let site = |(wanted, kept): (&Wanted, Option<&Arc<Site>>)| match kept {
+                Some(site) => Some(wanted.keep(site, fleet)),
+                None => wanted.join(fleet),
+            };
+            let sites: Vec<Arc<Site>> = wanted.iter().zip(kept).filter_map(site).collect();
+            let after = Nodes::new(&sites, &before, names(&sources.upstreams, &before.names));
+            fleet.rules.groups = groups(&sources.models, &after);
+            // Before the fleet is let go of, so that whoever picks a row finds its node.
+            self.nodes.store(Arc::new(after));
+            self.nodes()
+        });
+        for gone in before.sites().filter(|site| !after.has(site)) {
+            gone.listings.store(Arc::default());
+        }
+        self.ask_for_a_look();
+    }
+}
+
+impl Nodes {
+    fn new(sites: &[Arc<Site>], before: &Nodes, names: Vec<Arc<Name>>) -> Nodes {
+        let node_of = |node: Arc<Node>| match before.here(node.id) {
+            Some(same) if Arc::ptr_eq(&same.site, &node.site) => same.clone(),
+            _ => node,
+        };
+        let all: Vec<Arc<Node>> = sites.iter().flat_map(Node::all_of).map(node_of).collect();
+        let by_id: HashMap<_, _> = all.iter().map(|node| (node.id, node.clone())).collect();
+        let gone = before.all.iter().filter(|node| !by_id.contains_key(&node.id));
+        let mut left: VecDeque<Arc<Node>> = before.left.iter().chain(gone).cloned().collect();
+        left.drain(..left.len().saturating_sub(LEFT_MAX));
+        Nodes { all, by_id, left, names }
+    }
+
+    pub fn iter(&self) -> std::slice::Iter<'_, Arc<Node>> {
+        self.all.iter()
+    }
+
+    /// Each site once, in order.
+    pub fn sites(&self) -> impl Iterator<Item = &Arc<Site>> {
+        self.all.iter().filter(|node| node.is_led_by(node.id)).map(|node| &node.site)
+    }
+
+    /// A row, be it that it left not long ago.
+    pub fn find(&self, id: UpstreamId) -> Option<&Arc<Node>> {
+        self.here(id).or_else(|| self.left.iter().rev().find(|node| node.id == id))
+    }
+
+    /// A row that has not left.
+    pub fn here(&self, id: UpstreamId) -> Option<&Arc<Node>> {
+        self.by_id.get(&id)
+    }
+
+    /// Whether that very site is in force: neither left nor configured anew.
+    pub fn has(&self, site: &Arc<Site>) -> bool {
+        let here = site.rows.first().and_then(|row| self.here(*row));
+        here.is_some_and(|node| Arc::ptr_eq(&node.site, site))
+    }
+
+    /// The host names whose addresses are rows.
+    pub fn names(&self) -> &[Arc<Name>] {
+        &self.names
+    }
+
+    /// Whether some address is known behind every discovered name.
+    pub fn are_found(&self) -> bool {
+        let has_row = |name: &Arc<Name>| self.sites().any(|site| site.configured.name == name.upstream.name);
+        self.names.iter().all(has_row)
+    }
+}
+
+/// The names of these upstreams, with what is wrong with those that stay.
+fn names(upstreams: &[config::Upstream], before: &[Arc<Name>]) -> Vec<Arc<Name>> {
+    let discovered = upstreams.iter().filter(|upstream| upstream.discover == Some(Discover::Dns));
+    let name = |upstream: &config::Upstream| {
+        let same = before.iter().find(|name| name.upstream == *upstream);
+        let made = || Arc::new(Name { upstream: upstream.clone(), problem: Problem::new("not looked up yet") });
+        same.cloned().unwrap_or_else(made)
+    };
+    discovered.map(name).collect()
+}
+
+/// The configured names over several nodes' models, for the rows that there are. An upstream of several
+/// rows serves with each of them; what it may be given in a minute is shared out among them.
+fn groups(models: &[config::Group], nodes: &Nodes) -> Groups {
+    let targets = |written: &config::GroupTarget| {
+        let rows: Vec<UpstreamId> = nodes
+            .sites()
+            .filter(|site| site.configured.name == written.upstream)
+            .flat_map(|site| site.rows.iter().copied())
+            .collect();
+        let share = |limit: Option<u32>| limit.map(|limit| (limit / rows.len().max(1) as u32).max(1));
+        let (rpm, tpm) = (share(written.rpm), share(written.tpm));
+        let target = |upstream| Target {
+            upstream,
+            model: written.model.clone(),
+            weight: written.weight,
+            rpm,
+            tpm,
+            cost: written.cost,
+        };
+        rows.iter().map(|row| target(*row)).collect::<Vec<_>>()
+    };
+    let group = |written: &config::Group| Group {
+        name: written.name.clone(),
+        targets: written.targets.iter().flat_map(targets).collect(),
+        fallbacks: written.fallbacks.clone(),
+        policy: written.policy,
+    };
+    Groups::new(models.iter().map(group).collect())
+}
+
+#[cfg(test)]
+mod tests;

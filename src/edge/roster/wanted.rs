@@ -1,0 +1,150 @@
+//! The sites that a configuration wants, given what is behind its names.
+
+use std::collections::{HashMap, HashSet};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::{Site, row_name};
+use crate::config::{self, ADDRESS_MARK, Discover};
+use crate::edge::site::UNCHECKED;
+use crate::edge::target::Target;
+use crate::engines;
+use crate::routing::fleet::{Fleet, UpstreamId};
+use crate::routing::upstream::Spec;
+
+/// Addresses of one name that are rows: more replicas than one name has, and few enough that a
+/// resolver gone mad does not fill the fleet.
+pub const ROWS_PER_NAME_MAX: usize = 64;
+
+/// One site as it is wanted.
+pub struct Wanted<'a> {
+    /// The upstream's name, with a label for the address if that was discovered.
+    pub name: String,
+    upstream: &'a config::Upstream,
+    /// Where it is, if that was discovered.
+    address: Option<SocketAddr>,
+}
+
+/// Of the addresses behind a name those that are rows, in order: each once, and with too many of them
+/// those that are rows already.
+pub fn choose(addresses: Vec<SocketAddr>, known: Option<&Vec<SocketAddr>>) -> Vec<SocketAddr> {
+    let plain = |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port());
+    let mut chosen: Vec<SocketAddr> = addresses.into_iter().map(plain).collect();
+    let is_known = |address: &SocketAddr| known.is_some_and(|known| known.contains(address));
+    chosen.sort_by_key(|address| (!is_known(address), *address));
+    chosen.dedup();
+    chosen.truncate(ROWS_PER_NAME_MAX);
+    chosen.sort();
+    chosen
+}
+
+pub fn rows<'a>(upstreams: &'a [config::Upstream], found: &HashMap<String, Vec<SocketAddr>>) -> Vec<Wanted<'a>> {
+    let mut rows = Vec::new();
+    for upstream in upstreams {
+        match upstream.discover {
+            None => rows.push(Wanted { name: upstream.name.clone(), upstream, address: None }),
+            Some(Discover::Dns) => {
+                let addresses = found.get(&upstream.name).map_or(&[][..], Vec::as_slice);
+                let names = labelled(&upstream.name, addresses);
+                let row = |(name, address): (String, &SocketAddr)| Wanted { name, upstream, address: Some(*address) };
+                rows.extend(names.into_iter().zip(addresses).map(row));
+            }
+        }
+    }
+    rows
+}
+
+/// The name with a label for each address, the same after a restart and on every replica. A label is no
+/// address, though who guesses one can see whether it fits.
+fn labelled(name: &str, addresses: &[SocketAddr]) -> Vec<String> {
+    let mut taken = HashSet::new();
+    let label = |address: &SocketAddr| {
+        let mut text = format!("{name}{ADDRESS_MARK}{}", address.ip());
+        loop {
+            let label = xxh3_64(text.as_bytes()) >> LABEL_SHIFT;
+            if taken.insert(label) {
+                return format!("{name}{ADDRESS_MARK}{label:06x}");
+            }
+            text.push('+');
+        }
+    };
+    addresses.iter().map(label).collect()
+}
+
+/// Leaves 24 bits: short to read, and with that few rows hardly ever twice the same.
+const LABEL_SHIFT: u32 = 40;
+
+impl Wanted<'_> {
+    /// Whether it is that site, so that what was learnt there holds: the same server under the same name,
+    /// with the same rows.
+    pub fn is_same(&self, site: &Site) -> bool {
+        let (new, old) = (self.upstream, &site.configured);
+        let engine = new.engine == old.engine
+            || new.engine.is_some_and(|name| site.engine.get().is_some_and(|e| e.name == name));
+        self.name == site.name
+            && new.url == old.url
+            && engine
+            && (new.data_parallel, new.discover) == (old.data_parallel, old.discover)
+            && (self.address.is_none() || self.address == site.address.load().as_deref().copied())
+    }
+
+    /// That site, under what is configured now.
+    pub fn keep(&self, site: &Arc<Site>, fleet: &mut Fleet) -> Arc<Site> {
+        if *self.upstream == site.configured {
+            return site.clone();
+        }
+        for (row, spec) in site.rows.iter().zip(self.specs()) {
+            fleet.configure(*row, spec);
+        }
+        Arc::new(site.reconfigured(self.upstream.clone(), self.target(&site.rows)))
+    }
+
+    /// A new site. `None`: the fleet is full.
+    pub fn join(&self, fleet: &mut Fleet) -> Option<Arc<Site>> {
+        let rows: Vec<UpstreamId> = self.specs().map_while(|spec| fleet.join(spec)).collect();
+        if rows.len() < self.specs().count() {
+            log::error!("{}: there are too many rows for it to join", self.name);
+            rows.into_iter().for_each(|row| fleet.leave(row));
+            return None;
+        }
+        let target = self.target(&rows);
+        let site = Site::new(self.name.clone(), self.upstream.clone(), rows, target);
+        site.address.store(self.address.map(Arc::new));
+        if site.is_insecure() {
+            log::warn!("{}: {UNCHECKED}", site.name);
+        }
+        Some(Arc::new(site))
+    }
+
+    /// Of each of its rows.
+    fn specs(&self) -> impl Iterator<Item = Spec> + '_ {
+        let ranks = self.upstream.data_parallel;
+        (0..ranks.unwrap_or(1)).map(move |rank| self.spec(row_name(&self.name, ranks.map(|_| rank))))
+    }
+
+    fn spec(&self, name: String) -> Spec {
+        let upstream = self.upstream;
+        Spec {
+            name,
+            engine: upstream.engine.and_then(engines::find).map(|engine| engine.traits()),
+            slots: upstream.slots,
+            memory_bytes: upstream.memory.map(|memory| memory.0),
+            bandwidth_bytes_s: upstream.memory_bandwidth.map(|bandwidth| bandwidth.0),
+            weight: upstream.weight,
+            tier: upstream.tier,
+            drain: upstream.drain,
+        }
+    }
+
+    fn target(&self, rows: &[UpstreamId]) -> Target {
+        let upstream = self.upstream;
+        let api_key = upstream.api_key.as_ref().map(|key| key.expose().to_string());
+        let target = Target::of(&upstream.url).with_bearer(api_key);
+        match rows.first() {
+            Some(row) => target.of_row(*row, upstream.tls.as_ref()),
+            None => target,
+        }
+    }
+}
