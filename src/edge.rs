@@ -28,6 +28,7 @@ pub mod intake;
 pub mod lease;
 pub mod lists;
 pub mod local;
+pub mod manage;
 pub mod metrics;
 pub mod misfit;
 pub mod nobody;

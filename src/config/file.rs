@@ -37,12 +37,13 @@ section! {
         telemetry: Telemetry,
         limits: Limits,
         usage_probe: UsageProbe,
+        management: bool,
         routing_headers: bool,
         server: Server,
         shutdown: Shutdown,
         log: Log,
     } later [
-        "management", "cors", "trusted_peers", "state_file", "tenants"
+        "cors", "trusted_peers", "state_file", "tenants"
     ]
 }
 

@@ -36,6 +36,8 @@ pub struct Plan {
     pub telemetry: Telemetry,
     pub limits: Limits,
     pub usage_probe: UsageProbe,
+    /// Whether clients may pull, push, create, copy and delete models.
+    pub management: bool,
     /// Whether answers carry the `X-Fleet-*` headers.
     pub routing_headers: bool,
     pub server: Server,
@@ -316,6 +318,7 @@ impl Default for Plan {
             telemetry: Telemetry { interval: Span::from_secs(2), stale_after: Span::from_secs(15) },
             limits: Limits::default(),
             usage_probe: UsageProbe::Off,
+            management: false,
             routing_headers: true,
             server: Server { threads: 0 },
             shutdown: Shutdown { grace: minutes(5) },

@@ -27,6 +27,7 @@ pub fn plan(written: File, folder: &Path, report: &mut Report) -> Plan {
     lay_watching(&mut plan, written.health.unwrap_or_default(), written.telemetry.unwrap_or_default());
     lay_limits(&mut plan, written.limits.unwrap_or_default());
     lay(&mut plan.usage_probe, written.usage_probe);
+    lay(&mut plan.management, written.management);
     lay(&mut plan.routing_headers, written.routing_headers);
     lay(&mut plan.server.threads, written.server.and_then(|server| server.threads));
     lay(&mut plan.shutdown.grace, written.shutdown.and_then(|shutdown| shutdown.grace));

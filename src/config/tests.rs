@@ -131,7 +131,7 @@ fn unknown_keys() {
     check(
         "? [a]\n: 1",
         &[
-            "1: ?: unknown key; known here: listen, admin, upstreams, models, routing, affinity, admission, resilience, timeouts, health, telemetry, limits, usage_probe, routing_headers, server, shutdown, log",
+            "1: ?: unknown key; known here: listen, admin, upstreams, models, routing, affinity, admission, resilience, timeouts, health, telemetry, limits, usage_probe, management, routing_headers, server, shutdown, log",
         ],
     );
 }

@@ -25,6 +25,25 @@ pub async fn our_own(session: &mut Session, body: Vec<u8>, request_id: &str) -> 
     send(session, header, body.into()).await
 }
 
+/// What Warmgate answers for the nodes that did what was asked of all of them; nothing is an empty body.
+pub async fn managed(
+    session: &mut Session,
+    body: impl Into<Bytes>,
+    request_id: &str,
+    nodes: Option<String>,
+) -> Result<()> {
+    let body = body.into();
+    let mut header = ResponseHeader::build(200, Some(4))?;
+    if !body.is_empty() {
+        header.insert_header("content-type", "application/json")?;
+    }
+    header.insert_header("x-request-id", request_id)?;
+    if let Some(nodes) = nodes {
+        header.insert_header("x-fleet-node", nodes)?;
+    }
+    send(session, header, body).await
+}
+
 pub async fn json(session: &mut Session, status: u16, value: &serde_json::Value) -> Result<()> {
     write(session, status, "application/json", value.to_string().into_bytes()).await
 }

@@ -17,6 +17,7 @@ use super::clock::wall_ms;
 use super::headers;
 use super::ingress::Ingress;
 use super::lease::Lease;
+use super::manage::{Carried, Ended};
 use super::nobody;
 use super::node::Node;
 use super::payload::{Payload, Prepared};
@@ -41,6 +42,8 @@ use crate::wire::framing::Framing;
 use crate::wire::observe::{Observed, Observer, Place};
 use crate::wire::unasked::Unasked;
 
+mod managing;
+
 pub struct Exchange {
     pub ingress: Arc<Ingress>,
     pub request_id: String,
@@ -51,6 +54,8 @@ pub struct Exchange {
     pub translation: Option<Translation>,
     /// An answer that needs no node after all.
     pub ready_answer: Option<Vec<u8>>,
+    /// A managing call on its way to its one node; then there is neither query nor attempt.
+    pub carried: Option<Carried>,
     payload: Option<Payload>,
     /// Of the current attempt, where Warmgate asked for counts and the client did not.
     unasked: Option<Unasked>,
@@ -118,6 +123,7 @@ impl Exchange {
             replay: None,
             translation: None,
             ready_answer: None,
+            carried: None,
             payload: None,
             unasked: None,
             observer: None,
@@ -259,6 +265,9 @@ impl Exchange {
 
     /// How the head of an answer says that the attempt failed, if it does.
     pub fn cause_of(&self, response: &ResponseHeader) -> Option<Cause> {
+        if self.carried.is_some() {
+            return None;
+        }
         if self.runs_model() && response.status.is_success() && headers::declares_nothing(response) {
             return Some(Cause::Empty);
         }
@@ -274,6 +283,10 @@ impl Exchange {
 
     /// The current attempt failed before its first byte.
     pub fn attempt_failed(&mut self, cause: Cause) {
+        if let Some(carried) = &self.carried {
+            log::info!("{}: {} at {}", self.request_id, cause.name(), carried.node.name);
+            self.refusal = Some(carried.failed());
+        }
         let Some(current) = self.current.take() else { return };
         log::info!("{}: {} at {}", self.request_id, cause.name(), current.node.name);
         self.ingress.metrics.attempts.with_label_values(&[&current.node.label, cause.name()]).inc();
@@ -328,6 +341,9 @@ impl Exchange {
         if let Some(observer) = &mut self.observer {
             observer.feed(chunk);
         }
+        if let Some(carried) = &mut self.carried {
+            carried.pass(chunk);
+        }
     }
 
     /// What of the answer's bytes the client gets of those that go by; `None`: nothing yet.
@@ -361,6 +377,12 @@ impl Exchange {
     /// What was learnt from an answer that came to its end as far as HTTP can tell; an error if it was
     /// cut after all.
     pub fn observed(&mut self) -> Result<Observed, Cut> {
+        if let Some(carried) = &mut self.carried {
+            return match carried.end(&self.ingress, self.receipt.status) {
+                Ended::Unsaid if self.end_is_unsure => Err(Cut),
+                ended => Ok(Observed { error: matches!(ended, Ended::InError), ..Observed::default() }),
+            };
+        }
         let Some(observer) = self.observer.take() else { return Ok(Observed::default()) };
         let place = observer.place();
         let observed = observer.finish();
@@ -415,22 +437,29 @@ impl Exchange {
 
     /// The request is over, however that came about.
     pub fn finish(&mut self) {
-        if self.query.is_some() {
+        if self.query.is_some() || self.carried.is_some() {
             self.end(Verdict::Cut, Outcome::Void);
         }
     }
 
     /// Where the answer is, between its frames or within one.
     pub fn place(&self) -> Place {
+        if self.carried.as_ref().is_some_and(Carried::in_line) {
+            return Place::Within;
+        }
         self.observer.as_ref().map(Observer::place).or(self.cut_at).unwrap_or(Place::Between)
     }
 
     pub fn node(&self) -> Option<&Arc<Node>> {
-        self.current.as_ref().map(|current| &current.node)
+        let carried = self.carried.as_ref().map(|carried| &carried.node);
+        self.current.as_ref().map(|current| &current.node).or(carried)
     }
 
     /// What the answer's headers tell of how it came about.
     pub fn routing_headers(&self) -> Vec<(&'static str, String)> {
+        if let Some(nodes) = self.nodes_told() {
+            return vec![("x-fleet-node", nodes)];
+        }
         let (Some(attempt), Some(current), true) =
             (self.receipt.attempts.last(), &self.current, self.ingress.plan.routing_headers)
         else {
@@ -479,7 +508,7 @@ impl Exchange {
         }
         let receipt = std::mem::take(&mut self.receipt);
         access_log::write(self.ingress.plan.log.access, &receipt, &|id| self.ingress.node_name(id));
-        if !receipt.model.is_empty() {
+        if !receipt.model.is_empty() || !receipt.nodes.is_empty() {
             self.ingress.receipts.add(receipt);
         }
     }

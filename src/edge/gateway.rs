@@ -86,6 +86,18 @@ impl ProxyHttp for Gateway {
     }
 
     async fn upstream_peer(&self, session: &mut Session, exchange: &mut Exchange) -> Result<Box<HttpPeer>> {
+        if let Some(carried) = &exchange.carried {
+            if let (Some(replay), Some(body)) = (&exchange.replay, &carried.body) {
+                replay.prepare(body.clone(), carried.patience(&self.ingress), Delivery::default());
+            }
+            return match self.peer(&carried.node) {
+                Ok(peer) => Ok(Box::new(carried.alone(peer, &self.ingress))),
+                Err(error) => {
+                    exchange.give_up(Cause::ConnectFailed);
+                    Err(error)
+                }
+            };
+        }
         let node = match exchange.again.take() {
             Some(node) => node,
             None => match exchange.choose(session).await {
@@ -230,6 +242,11 @@ impl ProxyHttp for Gateway {
             error.set_retry(exchange.has_attempts_left());
             return error;
         }
+        if exchange.carried.is_some() {
+            // Whatever it did may have been done: it is never sent again.
+            exchange.give_up(Cause::ConnectionLost);
+            return error;
+        }
         if error.etype() == &replay::EMPTY {
             error.set_retry(exchange.give_up(Cause::Empty));
             return error;
@@ -272,12 +289,19 @@ impl ProxyHttp for Gateway {
         });
         exchange.refused(&refusal);
         let sent = answer::refuse(session, exchange.dialect, &refusal, &exchange.request_id).await;
+        if exchange.streams_body() {
+            let drained = intake::discard(session).await;
+            return FailToProxy { error_code: refusal.status(), can_reuse_downstream: drained && sent.is_ok() };
+        }
         FailToProxy { error_code: refusal.status(), can_reuse_downstream: sent.is_ok() }
     }
 
     async fn logging(&self, session: &mut Session, _: Option<&Error>, exchange: &mut Exchange) {
         if let Some(replay) = exchange.replay.take() {
             replay.restore(session);
+        } else if exchange.streams_body() && has_begun(session) && !session.is_body_done() {
+            // The node answered early; the client gets to read that before the connection closes.
+            intake::discard(session).await;
         }
         exchange.finish();
     }

@@ -14,6 +14,7 @@ use super::discovery::FleetDiscovery;
 use super::fetch::Fetcher;
 use super::health::EngineCheck;
 use super::lists::Lists;
+use super::manage::Managing;
 use super::metrics::Metrics;
 use super::misfit::MisfitsTold;
 use super::node::Node;
@@ -48,6 +49,7 @@ pub struct Ingress {
     pub is_guess: bool,
     pub lists: Lists,
     pub misfits_told: MisfitsTold,
+    pub managing: Managing,
 }
 
 /// For a whole request body to arrive, however large.
@@ -97,6 +99,7 @@ impl Ingress {
             is_guess: false,
             lists: Lists::default(),
             misfits_told: MisfitsTold::default(),
+            managing: Managing::default(),
         })
     }
 

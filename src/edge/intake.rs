@@ -15,7 +15,7 @@ use super::payload::Payload;
 use super::refusal::Refusal;
 use super::replay::Replay;
 use super::route::{self, Route};
-use super::{answer, headers, local};
+use super::{answer, headers, local, manage};
 use crate::routing::ask::{Endpoint, Priority};
 use crate::routing::chain::hash_text;
 use crate::wire::peek::{PeekError, Peeked, peek, peek_form};
@@ -32,18 +32,20 @@ pub async fn take(session: &mut Session, exchange: &mut Exchange) -> Result<bool
     let head = session.req_header();
     let (method, path) = (head.method.clone(), head.uri.path().to_string());
     exchange.begin(&path, header_text(session, "x-request-id"));
-    let refusal = match route::of(&method, &path) {
+    let taken = match route::of(&method, &path) {
         Route::Local(local) => {
             local::serve(&exchange.ingress, session, local).await?;
             return Ok(true);
         }
-        Route::Forward(endpoint) => match understand(session, exchange, endpoint).await {
-            Ok(()) => return Ok(false),
-            Err(Refusal::Body(BodyError::ClientGone(error))) => return Err(error),
-            Err(refusal) => refusal,
-        },
-        Route::WrongMethod { allow } => Refusal::WrongMethod { allow },
-        Route::Unknown => Refusal::UnknownPath,
+        Route::Forward(endpoint) => understand(session, exchange, endpoint).await,
+        Route::Manage(call) => manage::take(session, exchange, call).await,
+        Route::WrongMethod { allow } => Err(Refusal::WrongMethod { allow }),
+        Route::Unknown => Err(Refusal::UnknownPath),
+    };
+    let refusal = match taken {
+        Ok(answered) => return Ok(answered),
+        Err(Refusal::Body(BodyError::ClientGone(error))) => return Err(error),
+        Err(refusal) => refusal,
     };
     exchange.refused(&refusal);
     // After broken framing nobody can tell where the next request would begin.
@@ -52,13 +54,19 @@ pub async fn take(session: &mut Session, exchange: &mut Exchange) -> Result<bool
         session.set_keepalive(None);
     }
     answer::refuse(session, exchange.dialect, &refusal, &exchange.request_id).await?;
-    if !unframed && !body::discard(session, DISCARD_MAX_BYTES, DISCARD_MAX).await {
+    if !unframed && !discard(session).await {
         session.set_keepalive(None);
     }
     Ok(true)
 }
 
-async fn understand(session: &mut Session, exchange: &mut Exchange, endpoint: Endpoint) -> Result<(), Refusal> {
+/// Reads and throws away what the client still sends, after its answer; true if that came to its end.
+pub async fn discard(session: &mut Session) -> bool {
+    body::discard(session, DISCARD_MAX_BYTES, DISCARD_MAX).await
+}
+
+/// True: answered here, since it was to unload a model.
+async fn understand(session: &mut Session, exchange: &mut Exchange, endpoint: Endpoint) -> Result<bool, Refusal> {
     let body = body::read(session, &exchange.ingress.body_limits).await.map_err(Refusal::Body)?;
     let Peeked { mut ask, model_span, option_spans, usage_edit } =
         parse(session, &body, endpoint).await?.map_err(Refusal::BadRequest)?;
@@ -69,9 +77,13 @@ async fn understand(session: &mut Session, exchange: &mut Exchange, endpoint: En
     if body.was_coded {
         headers::now_plain(session.req_header_mut());
     }
-    exchange.replay = Some(Replay::install(session, body.bytes.clone()));
-    exchange.understood(ask, Payload { bytes: body.bytes, model_span, option_spans, usage_edit });
-    Ok(())
+    let payload = Payload { bytes: body.bytes, model_span, option_spans, usage_edit };
+    if manage::unload::take(session, exchange, &ask, &payload).await? {
+        return Ok(true);
+    }
+    exchange.replay = Some(Replay::install(session, payload.bytes.clone()));
+    exchange.understood(ask, payload);
+    Ok(false)
 }
 
 async fn parse(session: &Session, body: &Body, endpoint: Endpoint) -> Result<Result<Peeked, PeekError>, Refusal> {

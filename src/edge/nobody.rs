@@ -36,7 +36,7 @@ pub fn answer_instead(ask: &Ask, refusal: &Refusal) -> Option<Vec<u8>> {
     countable.then(|| count::answer(ask))
 }
 
-fn unknown_model(ingress: &Ingress, model: String) -> Refusal {
+pub fn unknown_model(ingress: &Ingress, model: String) -> Refusal {
     let (names, whole) = ingress.fleet.with(|fleet, _| (fleet.model_names(), fleet.is_known_whole()));
     let whole = whole && ingress.roster.nodes().are_found();
     if whole || ingress.is_guess {

@@ -31,6 +31,8 @@ pub struct Receipt {
     /// The conversation's key, in hexadecimal.
     pub session: Option<String>,
     pub attempts: Vec<Attempt>,
+    /// The nodes that a managing call was for.
+    pub nodes: Vec<String>,
     pub affinity: &'static str,
     pub status: u16,
     pub outcome: &'static str,
@@ -92,6 +94,11 @@ impl Receipts {
 }
 
 impl Receipt {
+    /// The nodes of a managing call, in one.
+    pub fn managed_nodes(&self) -> Option<String> {
+        (!self.nodes.is_empty()).then(|| self.nodes.join(","))
+    }
+
     /// For people and programs; `name` tells the name of a node.
     pub fn to_json(&self, name: &dyn Fn(UpstreamId) -> String) -> Value {
         let last = self.attempts.last();
@@ -102,7 +109,7 @@ impl Receipt {
             "model": self.model,
             "stream": self.stream,
             "session": self.session,
-            "node": last.map(|attempt| name(attempt.row.upstream)),
+            "node": last.map(|attempt| name(attempt.row.upstream)).or(self.managed_nodes()),
             "score": last.map(|attempt| attempt.row.score),
             "affinity": self.affinity,
             "option_guard": misfit::json(last.and_then(|attempt| attempt.row.misfit.as_deref())),

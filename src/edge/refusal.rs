@@ -5,7 +5,9 @@
 //! as it is and does not come by here.
 
 use super::body::BodyError;
+use super::manage::Unmanaged;
 use crate::routing::ask::Dialect;
+use crate::routing::placement::Misplaced;
 use crate::routing::retry::Cause;
 use crate::wire::peek::PeekError;
 use crate::wire::translate::Untranslatable;
@@ -63,6 +65,7 @@ pub enum Refusal {
         last: Cause,
         attempts: usize,
     },
+    Managing(Unmanaged),
     // Ours.
     Internal,
 }
@@ -85,6 +88,7 @@ impl Refusal {
             Refusal::AttemptsFailed { last: Cause::ModelGone, .. } => 404,
             Refusal::AttemptsFailed { last: Cause::EngineFailed, .. } => 500,
             Refusal::AttemptsFailed { .. } => 502,
+            Refusal::Managing(why) => managing_status(why),
             Refusal::Internal => 500,
         }
     }
@@ -126,6 +130,7 @@ impl Refusal {
             Refusal::AttemptsFailed { attempts, .. } => {
                 format!("all {attempts} nodes tried failed before they answered")
             }
+            Refusal::Managing(why) => managing_message(why),
             Refusal::Internal => "something went wrong inside Warmgate; its log has the request id".into(),
         }
     }
@@ -137,7 +142,7 @@ impl Refusal {
             | Refusal::NotYetKnown { retry_after_s, .. }
             | Refusal::QueueFull { retry_after_s, .. }
             | Refusal::QueueTimeout { retry_after_s, .. } => Some((*retry_after_s).max(1)),
-            Refusal::Body(BodyError::NoMemory) => Some(1),
+            Refusal::Body(BodyError::NoMemory) | Refusal::Managing(Unmanaged::TooMany) => Some(1),
             Refusal::AttemptsFailed { last: Cause::Unavailable(503), .. } => Some(1),
             _ => None,
         }
@@ -146,8 +151,53 @@ impl Refusal {
     /// For clients that read `x-should-retry` before the status: `Some(false)` where trying again at
     /// once would only multiply the load.
     pub fn should_retry(&self) -> Option<bool> {
-        let is_failure = matches!(self, Refusal::AttemptsFailed { .. });
+        let is_failure = matches!(
+            self,
+            Refusal::AttemptsFailed { .. } | Refusal::Managing(Unmanaged::NodeFailed { .. } | Unmanaged::Summed { .. })
+        );
         (is_failure && self.retry_after_s().is_none()).then_some(false)
+    }
+}
+
+fn managing_status(why: &Unmanaged) -> u16 {
+    match why {
+        Unmanaged::Off => 403,
+        Unmanaged::TooMany => 503,
+        Unmanaged::NotDigest | Unmanaged::Unreadable(_) => 400,
+        Unmanaged::Misplaced(Misplaced::NotHeld) => 404,
+        Unmanaged::Misplaced(Misplaced::NoNode | Misplaced::HoldersDown) => 503,
+        Unmanaged::Misplaced(Misplaced::Scattered) => 409,
+        Unmanaged::Misplaced(_) => 400,
+        Unmanaged::NodeFailed { .. } => 502,
+        Unmanaged::Summed { status, .. } => *status,
+    }
+}
+
+fn managing_message(why: &Unmanaged) -> String {
+    match why {
+        Unmanaged::Off => "managing models is switched off here; set `management: true` in Warmgate's \
+                           configuration to allow it"
+            .into(),
+        Unmanaged::TooMany => "too many managing calls are under way; try again when some are done".into(),
+        Unmanaged::NotDigest => "a blob's digest is `sha256:` and 64 hexadecimal digits".into(),
+        Unmanaged::Unreadable(why) => why.to_string(),
+        Unmanaged::Misplaced(why) => misplaced(why),
+        Unmanaged::NodeFailed { node } => format!("node '{node}' failed before it answered; nothing was sent again"),
+        Unmanaged::Summed { message, .. } => message.clone(),
+    }
+}
+
+fn misplaced(why: &Misplaced) -> String {
+    match why {
+        Misplaced::UnknownNode(node) => format!("there is no node '{}'; GET /fleet/status lists them", shown(node)),
+        Misplaced::NotOllama(node) => format!("node '{}' does not run Ollama and cannot be managed", shown(node)),
+        Misplaced::NoNode => "no node that runs Ollama can take this now".into(),
+        Misplaced::NotHeld => "not every node named by X-Fleet-Nodes has this model".into(),
+        Misplaced::HoldersDown => "every node that has this model is down or draining".into(),
+        Misplaced::OneNodeOnly => "this call goes to one node; name one in X-Fleet-Nodes, or none".into(),
+        Misplaced::Scattered => "the blobs and models that this create names are not all on one node; \
+                                 upload the blobs to one node, named by X-Fleet-Nodes"
+            .into(),
     }
 }
 

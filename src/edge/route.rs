@@ -4,13 +4,18 @@
 use http::Method;
 use percent_encoding::percent_decode_str;
 
+use super::manage::Call;
 use crate::routing::ask::Endpoint;
 
 #[derive(Debug, PartialEq, Eq)]
 pub enum Route {
     Local(Local),
     Forward(Endpoint),
-    WrongMethod { allow: &'static str },
+    /// Ollama's managing surface; whether it is open is not the path's to say.
+    Manage(Call),
+    WrongMethod {
+        allow: &'static str,
+    },
     Unknown,
 }
 
@@ -32,6 +37,9 @@ const READ: &str = "GET, HEAD";
 pub fn of(method: &Method, path: &str) -> Route {
     if let Some(endpoint) = Endpoint::of_path(path) {
         return if method == Method::POST { Route::Forward(endpoint) } else { Route::WrongMethod { allow: "POST" } };
+    }
+    if let Some(call) = Call::of_path(path) {
+        return if call.takes(method) { Route::Manage(call) } else { Route::WrongMethod { allow: call.allow() } };
     }
     match local(path) {
         Some(local) if [Method::GET, Method::HEAD].contains(method) => Route::Local(local),
@@ -88,9 +96,30 @@ mod tests {
     }
 
     #[test]
-    fn sec_03_tricks_and_management_are_unknown() {
-        for path in ["//api/chat", "/v1/../api/delete", "/api/%63hat", "/API/chat", "/api/chat/", "/api/delete"] {
-            check(Method::POST, path, Route::Unknown);
+    fn sec_03_tricks_are_unknown() {
+        let tricks = ["//api/chat", "/v1/../api/delete", "/api/%63hat", "/API/chat", "/api/chat/", "//api/delete"];
+        let more = ["/api/%64elete", "/api/x/..%2fdelete", "/API/delete", "/api/delete/", "/api/delete;x"];
+        let others = ["/api/blobs", "/api/blobs/a/b", "/api/me", "/api/signout", "/api/user/keys/x", "/metrics"];
+        for path in [&tricks[..], &more, &others, &["/api/experimental/web_search", "/slots/0"]].concat() {
+            for method in [Method::POST, Method::DELETE] {
+                check(method, path, Route::Unknown);
+            }
         }
+    }
+
+    #[test]
+    fn managing_calls_are_known_by_path_and_method() {
+        check(Method::POST, "/api/pull", Route::Manage(Call::Pull));
+        check(Method::DELETE, "/api/delete", Route::Manage(Call::Delete));
+        check(Method::POST, "/api/delete", Route::WrongMethod { allow: "DELETE" });
+        check(Method::GET, "/api/pull", Route::WrongMethod { allow: "POST" });
+        check(Method::HEAD, "/api/blobs/x", Route::Manage(Call::Blob(None)));
+        check(Method::GET, "/api/blobs/x", Route::WrongMethod { allow: "HEAD, POST" });
+        check(Method::POST, "/api/blobs/sha256:..%2f", Route::Manage(Call::Blob(None)));
+        let digest = format!("sha256:{}", "0a".repeat(32));
+        let path = format!("/api/blobs/{digest}");
+        assert!(
+            matches!(of(&Method::POST, &path), Route::Manage(Call::Blob(Some(found))) if found.to_string() == digest)
+        );
     }
 }

@@ -249,6 +249,21 @@ impl Fleet {
         laws::check(self);
     }
 
+    /// An upstream deleted a model when it was told to.
+    pub fn learn_deleted(&mut self, id: UpstreamId, model: &str) {
+        if let Some(held) = self.upstream(id).and_then(|upstream| upstream.holdings.get(model).copied()) {
+            self.learn_gone(held);
+        }
+    }
+
+    /// An upstream was told to unload a model, and agreed.
+    pub fn learn_unloaded(&mut self, id: UpstreamId, model: &str, now: Moment) {
+        let held = self.upstream(id).and_then(|upstream| upstream.holdings.get(model).copied());
+        if let Some(holding) = held.and_then(|held| self.holdings.get_mut(held.0 as usize)) {
+            holding.unload(now);
+        }
+    }
+
     /// Books the upstream that a decision's row names; in the same critical section as the decision.
     pub fn book(&mut self, row: &Row, ask: &Ask, now: Moment) -> LeaseId {
         let lease = LeaseId(self.next_lease);
@@ -470,7 +485,23 @@ impl Fleet {
     }
 }
 
+/// A model that was told to go is still listed in memory while the engine frees it.
+const LEAVING: Duration = Duration::from_secs(5);
+
 impl Holding {
+    fn unload(&mut self, now: Moment) {
+        if self.resident {
+            self.unloaded_at = Some(now);
+        }
+        self.resident = false;
+        self.told_to_unload_at = Some(now);
+    }
+
+    /// Whether a reading that was asked for then may still show a model that was told to go.
+    fn is_leaving(&self, asked_at: Moment) -> bool {
+        self.told_to_unload_at.is_some_and(|told_at| asked_at.since(told_at) < LEAVING)
+    }
+
     fn learn(&mut self, model: &ModelReport, fixed: bool, asked_at: Moment, now: Moment) {
         self.listed = true;
         self.weights_bytes = model.size_bytes.or(self.weights_bytes);
@@ -484,7 +515,7 @@ impl Holding {
             self.context_tokens = Some(told);
         }
         self.abilities = model.abilities.or(self.abilities);
-        if model.resident || fixed {
+        if fixed || (model.resident && !self.is_leaving(asked_at)) {
             self.resident = true;
             self.resident_at = asked_at.max(self.resident_at);
         } else if self.resident && self.resident_at < asked_at {
@@ -520,6 +551,7 @@ impl Holding {
         }
         self.resident = true;
         self.resident_at = now;
+        self.told_to_unload_at = None;
         self.loading_since = None;
         self.answering += 1;
         self.answering_peak = self.answering_peak.max(self.answering);

@@ -107,6 +107,8 @@ pub struct Holding {
     /// The latest sign of residency: a first byte, or a reading.
     pub resident_at: Moment,
     pub unloaded_at: Option<Moment>,
+    /// When it was last told to unload, no answer having begun since.
+    pub told_to_unload_at: Option<Moment>,
     /// Start of a load that a live lease caused.
     pub loading_since: Option<Moment>,
     pub weights_bytes: Option<u64>,
@@ -227,6 +229,7 @@ impl Holding {
             resident: false,
             resident_at: Moment(0),
             unloaded_at: None,
+            told_to_unload_at: None,
             loading_since: None,
             weights_bytes: None,
             resident_bytes: None,

@@ -54,6 +54,12 @@ impl Request {
         request
     }
 
+    /// The same by another method.
+    pub fn by(mut self, method: &str) -> Self {
+        self.method = method.to_owned();
+        self
+    }
+
     /// With another value for a header that is there.
     pub fn replacing(mut self, name: &str, value: &str) -> Self {
         self.headers.retain(|(held, _)| held != name);
@@ -161,6 +167,11 @@ impl Conn {
     pub async fn write(&mut self, bytes: &[u8]) {
         let written = within("room to write", self.outbound.write_all(bytes)).await;
         written.unwrap_or_else(|e| panic!("cannot send: {e}"));
+    }
+
+    /// Sends bytes if there is room for them in time.
+    pub async fn try_write(&mut self, bytes: &[u8], limit: std::time::Duration) -> bool {
+        matches!(tokio::time::timeout(limit, self.outbound.write_all(bytes)).await, Ok(Ok(())))
     }
 
     /// Sends the body after `send_head` and reads the answer.

@@ -51,6 +51,10 @@ impl Gate {
         Conn::open(self.0.address).await
     }
 
+    pub fn address(&self) -> SocketAddr {
+        self.0.address
+    }
+
     pub fn admin_address(&self) -> SocketAddr {
         self.0.admin
     }
@@ -129,6 +133,15 @@ impl Gate {
     /// All that it logged so far.
     pub fn log(&self) -> String {
         self.0.log()
+    }
+
+    /// Memory of the process now, bytes.
+    pub fn resident_bytes(&self) -> u64 {
+        let id = self.0.process.id().expect("a running process");
+        let status = std::fs::read_to_string(format!("/proc/{id}/status")).expect("its status");
+        let kib: Option<u64> =
+            status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.split_whitespace().next()?.parse().ok());
+        1024 * kib.unwrap_or_else(|| panic!("no VmRSS in {status}"))
     }
 
     /// Whether the process still runs.

@@ -31,6 +31,7 @@ mod heartbeat;
 mod inquiries;
 mod kit;
 mod lead;
+mod management;
 mod manners;
 mod mounted;
 mod purity;

@@ -4,6 +4,7 @@
 //! that the test sets, and plays one script for each request that runs a model. It writes down what
 //! it received and how each request ended. It knows nothing of Warmgate.
 
+mod blobs;
 mod catalogue;
 mod journal;
 mod script;
@@ -155,6 +156,21 @@ impl Upstream {
     /// How many requests have arrived, polls not counted.
     pub fn count(&self) -> usize {
         self.stage.journal.count()
+    }
+
+    /// The blobs it holds, by path: their size and their hash.
+    pub fn blobs(&self) -> std::collections::HashMap<String, (u64, u128)> {
+        self.stage.blobs.all()
+    }
+
+    /// From now on no blob is read until the test lets it.
+    pub fn hold_blobs(&self, hold: &Hold) {
+        self.stage.blobs.hold(hold);
+    }
+
+    /// How many calls for blobs have arrived.
+    pub fn blob_calls(&self) -> usize {
+        self.stage.blobs.calls()
     }
 
     /// How many of them have not ended.

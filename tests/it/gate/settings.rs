@@ -8,6 +8,7 @@ pub struct Settings {
     nodes: Vec<String>,
     slots: Option<u32>,
     more: String,
+    raw: Option<String>,
 }
 
 impl Settings {
@@ -26,6 +27,11 @@ impl Settings {
         self
     }
 
+    /// The whole file, for what the nodes' usual entries do not say.
+    pub fn raw(yaml: &str) -> Settings {
+        Settings { raw: Some(yaml.to_owned()), ..Settings::default() }
+    }
+
     /// Slots of every node; left out, Warmgate does not know them.
     pub fn slots(mut self, slots: u32) -> Settings {
         self.slots = Some(slots);
@@ -40,6 +46,9 @@ impl Settings {
     }
 
     pub fn yaml(&self) -> String {
+        if let Some(raw) = &self.raw {
+            return raw.clone();
+        }
         let slots = self.slots.map(|n| format!(", slots: {n}"));
         let slots = slots.unwrap_or_default();
         let nodes = self.nodes.iter().map(|node| format!("  - {{{node}{slots}}}\n"));

@@ -82,7 +82,6 @@ impl Catalogue {
             (Engine::Ollama, "/api/tags") => json!({"models": self.list(|_| true, tags_entry)}),
             (Engine::Ollama, "/api/ps") => json!({"models": self.list(|m| m.resident, ps_entry)}),
             (Engine::LiteLlm, "/health/liveliness") => json!("I'm alive!"),
-            (Engine::OpenAi, "/health") => json!({"status": "ok"}),
             (Engine::Vllm, "/metrics") => return Some(self.metrics.clone()),
             (Engine::OpenAi | Engine::Vllm, "/health") => json!({"status": "ok"}),
             (_, "/v1/models") => {

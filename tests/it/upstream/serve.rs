@@ -12,6 +12,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 
+use super::blobs::{Blobs, Sum};
 use super::catalogue::{Catalogue, Engine, Model, Polls};
 use super::journal::{End, Journal};
 use super::script::{Script, Step};
@@ -25,6 +26,7 @@ pub struct Stage {
     pub journal: Journal,
     /// Method and path of each poll that was answered.
     pub polls: watch::Sender<Vec<String>>,
+    pub blobs: Blobs,
 }
 
 pub struct Scripts {
@@ -39,11 +41,16 @@ impl Stage {
             scripts: Mutex::new(Scripts { queue: VecDeque::new(), always: Script::usual() }),
             journal: Journal::new(),
             polls: watch::Sender::new(Vec::new()),
+            blobs: Blobs::default(),
         }
     }
 
     fn polled(&self, head: &Head) {
         self.polls.send_modify(|polls| polls.push(format!("{} {}", head.word(0), head.word(1))));
+    }
+
+    fn has_script(&self) -> bool {
+        !self.scripts.lock().expect("scripts").queue.is_empty()
     }
 
     fn next_script(&self) -> Script {
@@ -90,7 +97,10 @@ impl Connection {
 
     async fn serve(mut self) {
         while let Ok(Some(head)) = self.inbound.head().await {
+            let is_blob = head.word(1).starts_with("/api/blobs/");
             let next = match head.word(0) {
+                _ if is_blob && !self.stage.has_script() => self.blob(&head).await,
+                "POST" if head.word(1) == "/api/create" && !self.stage.has_script() => self.create(&head).await,
                 "GET" | "HEAD" => self.poll(&head).await,
                 "POST" if is_inquiry(&head) => self.show(&head).await,
                 _ => self.run(&head).await,
@@ -143,13 +153,51 @@ impl Connection {
         }
     }
 
+    /// Reads a blob as it comes and keeps its size and hash.
+    async fn blob(&mut self, head: &Head) -> io::Result<Next> {
+        let path = head.word(1);
+        let held = self.stage.blobs.asked(path);
+        let status = match (head.word(0), held) {
+            ("HEAD", true) => 200,
+            ("HEAD", false) => 404,
+            _ => {
+                self.go_on(head).await?;
+                let mut framing = head.framing(Framing::Done)?;
+                self.stage.blobs.wait().await;
+                let mut sum = Sum::default();
+                while let Some(piece) = self.inbound.piece(&mut framing).await? {
+                    sum.add(&piece);
+                }
+                self.stage.blobs.put(path, sum);
+                201
+            }
+        };
+        write_head(&mut self.outbound, status, &[], Framing::Length(0)).await?;
+        Ok(Next::KeepAlive)
+    }
+
+    /// Creates a model if every blob that it names is here.
+    async fn create(&mut self, head: &Head) -> io::Result<Next> {
+        let body = self.request_body(head).await?;
+        let number = self.stage.journal.arrived(head, body.clone(), self.peer);
+        let (status, line) = self.stage.blobs.create(&body);
+        write_head(&mut self.outbound, status, &[], Framing::Length(line.len() as u64)).await?;
+        self.outbound.write_all(line.as_bytes()).await?;
+        self.stage.journal.end(number, End::Played);
+        Ok(Next::KeepAlive)
+    }
+
     async fn request_body(&mut self, head: &Head) -> io::Result<Bytes> {
-        if head.get("expect").is_some() {
-            let go_on = b"HTTP/1.1 100 Continue\r\n\r\n";
-            self.outbound.write_all(go_on).await?;
-        }
+        self.go_on(head).await?;
         let framing = head.framing(Framing::Done)?;
         self.inbound.body(framing).await
+    }
+
+    async fn go_on(&mut self, head: &Head) -> io::Result<()> {
+        match head.get("expect") {
+            Some(_) => self.outbound.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").await,
+            None => Ok(()),
+        }
     }
 }
 
