@@ -162,8 +162,12 @@ pub fn find(name: &str) -> Option<&'static Engine> {
 /// The engines in the order in which an unknown server is tried for them; the first to recognise
 /// its answer is right.
 pub fn detection_order() -> impl Iterator<Item = &'static Engine> {
-    let particular = ROSTER.iter().copied().filter(|engine| !engine.generic);
-    particular.chain(ROSTER.iter().copied().filter(|engine| engine.generic))
+    detection_order_of(ROSTER)
+}
+
+fn detection_order_of(roster: &[&'static Engine]) -> impl Iterator<Item = &'static Engine> {
+    let particular = roster.iter().copied().filter(|engine| !engine.generic);
+    particular.chain(roster.iter().copied().filter(|engine| engine.generic))
 }
 
 /// What one telemetry round gave.

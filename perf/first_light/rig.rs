@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use warmgate::routing::report::Abilities;
 use warmgate::sim::engine::{CacheParams, ModelParams, PrefillCost};
-use warmgate::sim::face::{Card, Node, NodeModel, NodeParams, Record};
+use warmgate::sim::face::{Card, Kind, Node, NodeModel, NodeParams, Record};
 use warmgate::sim::fleet::Fleet;
 
 use crate::launch::{Launched, launch};
@@ -68,6 +68,7 @@ fn configuration(fleet: &Fleet, policy: &str) -> String {
 fn node(name: &str) -> NodeParams {
     NodeParams {
         name: name.into(),
+        kind: Kind::ollama(),
         models: vec![model()],
         memory_bytes: 24 * GB,
         max_waiting: 512,

@@ -143,6 +143,7 @@ fn node_json(fleet: &Fleet, node: &Node, now: Moment) -> Value {
             "decode_tokens_per_s": holding.speed.decode_tokens_per_s().map(f64::round),
         })
     });
+    let load = upstream.told_load(now, fleet.rules.stale_after);
     json!({
         "name": node.name,
         "engine": node.engine.get().map(|engine| engine.name),
@@ -151,6 +152,7 @@ fn node_json(fleet: &Fleet, node: &Node, now: Moment) -> Value {
         "problem": none_if_empty(node.problem.load().to_string()),
         "warning": node.is_insecure().then_some(UNCHECKED),
         "in_flight": upstream.in_flight,
+        "load": load.map(|load| json!({"running": load.running, "waiting": load.waiting})),
         "foreign_requests": upstream.foreign_requests(now, fleet.rules.stale_after),
         "models": models.collect::<Vec<_>>(),
     })

@@ -1,5 +1,6 @@
 //! The roster is complete, and each engine reads its own answers and nobody else's.
 
+mod addition;
 mod fixtures;
 mod load;
 mod recognition;

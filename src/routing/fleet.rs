@@ -211,7 +211,7 @@ impl Fleet {
         upstream.reported_slots = report.slots.or(upstream.reported_slots);
         if let Some(load) = report.load {
             let requests = load.requests().saturating_sub(ours);
-            upstream.foreign = Some(Foreign { requests, asked_at: asked.at });
+            upstream.foreign = Some(Foreign { told: load, requests, asked_at: asked.at });
         }
         let before = self.listed(id);
         for held in &before {

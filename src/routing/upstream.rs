@@ -13,7 +13,7 @@ use super::fleet::{HoldingId, Rules, UpstreamId};
 use super::moment::Moment;
 use super::name::Naming;
 use super::record::Record;
-use super::report::Abilities;
+use super::report::{Abilities, Load};
 use super::runner::{Misfit, Room, Runner};
 use super::usage::Usage;
 
@@ -91,6 +91,8 @@ pub struct Upstream {
 /// Requests that others have at an engine, by its latest reading.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Foreign {
+    /// All that it has, as it told.
+    pub told: Load,
     pub requests: u32,
     pub asked_at: Moment,
 }
@@ -194,6 +196,11 @@ impl Upstream {
     /// Its engine loads models with options that each request may give.
     pub(super) fn loads_by_options(&self) -> bool {
         self.spec.engine.is_some_and(|engine| engine.naming == Naming::Ollama)
+    }
+
+    /// What the engine told of its load, unless that is older than `stale_after` or it tells nothing.
+    pub fn told_load(&self, now: Moment, stale_after: Duration) -> Option<Load> {
+        self.foreign.filter(|foreign| now.since(foreign.asked_at) < stale_after).map(|foreign| foreign.told)
     }
 
     /// Slots of a model here, by the rule of the first source that knows.

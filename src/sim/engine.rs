@@ -26,7 +26,7 @@ use crate::routing::moment::Moment;
 
 pub use cache::CacheParams;
 pub use history::{Block, History};
-pub use job::{Event, Job, JobId, Refused, Usage, What};
+pub use job::{Demand, Event, Job, JobId, Refused, Usage, What};
 pub use memory::Resident;
 pub use params::{EngineParams, KeepAlive, ModelParams, PrefillCost};
 
@@ -165,6 +165,22 @@ impl Engine {
     /// Jobs that wait for a model or a slot.
     pub fn waiting(&self) -> usize {
         self.memory.models.iter().map(|model| model.waiting.len()).sum()
+    }
+
+    /// What is asked of each model now, in the order of the parameters.
+    pub fn demand(&self) -> Vec<Demand> {
+        let models = self.memory.models.iter().enumerate();
+        models
+            .map(|(index, model)| {
+                let held = |live: &Live| u64::from(live.job.prompt_tokens) + u64::from(live.usage.output_tokens);
+                let started = self.jobs.values().filter(|live| live.started && live.model == index);
+                Demand {
+                    running: model.running as usize,
+                    waiting: model.waiting.len(),
+                    held_tokens: started.map(held).sum(),
+                }
+            })
+            .collect()
     }
 
     /// Models loaded since the beginning, those resident at the start not counted.

@@ -1,4 +1,5 @@
-//! The demo's fleet: three simulated nodes on this machine.
+//! The demo's fleet: three simulated nodes on this machine; and nodes of other kinds, to stand beside
+//! real engines.
 //!
 //! `sim-a`, `sim-b` and `sim-c` hold the same three models at speeds at which one sees the routing:
 //! a new chat shows text within a second, a cold prompt of two thousand tokens takes two, a warm one
@@ -16,7 +17,7 @@ use pingora_core::services::ServiceReadyNotifier;
 use pingora_core::services::background::{BackgroundService, GenBackgroundService};
 
 use super::engine::{CacheParams, ModelParams, PrefillCost};
-use super::face::{Card, Node, NodeModel, NodeParams};
+use super::face::{Card, Kind, Node, NodeModel, NodeParams};
 use crate::routing::report::Abilities;
 
 const NAMES: [&str; 3] = ["sim-a", "sim-b", "sim-c"];
@@ -24,6 +25,10 @@ const GB: u64 = 1_000_000_000;
 
 /// Requests that each model of a node runs at once.
 const SLOTS: u32 = 4;
+
+/// A hundred thousand tokens, as a card of 24 GB has left beside a model of that size.
+const CACHE_BLOCKS: usize = 6_400;
+const BLOCK_TOKENS: u32 = 16;
 
 /// Simulated nodes that live and die together.
 pub struct Fleet {
@@ -76,11 +81,45 @@ impl BackgroundService for Fleet {
 pub fn demo_node(name: &str) -> NodeParams {
     NodeParams {
         name: name.into(),
+        kind: Kind::ollama(),
         models: vec![qwen(), llama(), nomic()],
         memory_bytes: 24 * GB,
         max_waiting: 512,
         keep_alive: Some(Duration::from_secs(5 * 60)),
         answer_tokens: 96,
+    }
+}
+
+/// A node that serves one model, always in memory, and batches, as vLLM and SGLang do.
+pub fn batching_node(kind: &'static Kind, name: &str, model_name: &str) -> NodeParams {
+    NodeParams {
+        name: name.into(),
+        kind,
+        models: vec![batched(model_name)],
+        memory_bytes: 24 * GB,
+        max_waiting: usize::MAX,
+        keep_alive: None,
+        answer_tokens: 96,
+    }
+}
+
+fn batched(name: &str) -> NodeModel {
+    NodeModel {
+        engine: ModelParams {
+            memory_bytes: 17 * GB,
+            resident_at_start: true,
+            cache: CacheParams::Blocks { blocks: CACHE_BLOCKS, block_tokens: BLOCK_TOKENS },
+            ..model(name, 4000.0, 60.0, 32_768)
+        },
+        card: Card {
+            family: "qwen3",
+            parameter_size: "8.2B",
+            parameter_count: 8_190_735_360,
+            quantization: "BF16",
+            size_bytes: 16 * GB,
+            embedding_length: 4096,
+            abilities: Abilities { tools: true, ..Abilities::default() },
+        },
     }
 }
 

@@ -12,7 +12,6 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import processes
-import with_absent
 import with_anthropic
 import with_langchain
 import with_ollama
@@ -25,7 +24,6 @@ SUITES = [
     with_openai.suite,
     with_anthropic.suite,
     with_langchain.suite,
-    with_absent.suite,
 ]
 SCRIPTS = ["with_ollama.mjs", "with_openai.mjs"]
 SCRIPT_SECONDS_MAX = 60
@@ -42,7 +40,7 @@ def main() -> int:
     try:
         with ExitStack() as stack:
             arguments = ["demo", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]
-            url = processes.warmgate(stack, options.warmgate, arguments, options.home / "warmgate.log")
+            url = processes.warmgate(stack, options.warmgate, arguments, options.home / "warmgate.log").url
             for suite in SUITES:
                 outcomes += suite.run(url)
             for script in SCRIPTS:

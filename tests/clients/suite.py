@@ -1,14 +1,11 @@
 """Checks that run one after another, each with a line that says how it went.
 
-A check is a function; its name, spoken, is what it shows. It passes if it raises nothing. What is
-not there yet is counted as skipped, with the reason, and never as passed.
+A check is a function; its name, spoken, is what it shows. It passes if it raises nothing.
 """
 
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-
-from features import ABSENT
 
 
 class Mismatch(Exception):
@@ -45,21 +42,21 @@ class Suite:
     """The checks of one client."""
 
     client: str
-    checks: list[tuple[str, Callable[[str], None], str | None]] = field(default_factory=list)
+    checks: list[tuple[str, Callable[[str], None]]] = field(default_factory=list)
 
-    def check(self, needs: str | None = None) -> Callable:
-        """Marks a check; `needs` names a feature that may be absent."""
+    def check(self) -> Callable:
+        """Marks a check."""
 
         def add(run: Callable[[str], None]) -> Callable[[str], None]:
-            self.checks.append((run.__name__.replace("_", " "), run, needs))
+            self.checks.append((run.__name__.replace("_", " "), run))
             return run
 
         return add
 
     def run(self, url: str) -> Counter:
         outcomes = Counter()
-        for name, run, needs in self.checks:
-            outcome, reason = ("skipped", ABSENT[needs]) if needs in ABSENT else attempt(run, url)
+        for name, run in self.checks:
+            outcome, reason = attempt(run, url)
             outcomes[outcome] += 1
             report(outcome, f"{self.client}: {name}", reason)
         return outcomes

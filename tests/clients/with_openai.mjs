@@ -65,4 +65,14 @@ await run("npm openai", {
     const calls = completion.choices[0].message.tool_calls?.map((call) => call.function.name);
     expect("finish reason, calls", [completion.choices[0].finish_reason, calls], ["tool_calls", ["get_weather"]]);
   },
+
+  "a response, whole and in pieces, says the same": async (url) => {
+    const asked = { model: CHAT, input: "hello", max_output_tokens: TOKENS };
+    const whole = await client(url).responses.create(asked);
+    expectSimulated(whole.output_text);
+    const events = await collect(await client(url).responses.create({ ...asked, stream: true }));
+    const pieces = events.filter((event) => event.type === "response.output_text.delta").map((event) => event.delta);
+    expect("pieces", pieces.length, TOKENS);
+    expect("text", pieces.join(""), whole.output_text);
+  },
 });

@@ -136,16 +136,42 @@ def an_unknown_model_is_named_in_the_error(url: str) -> None:
     expect_error(openai.NotFoundError, lambda: create(model="moss:1b", messages=[user("hello")]), "moss:1b")
 
 
-@suite.check(needs="responses")
+@suite.check()
 def a_response(url: str) -> None:
     answer = client(url).responses.create(model=CHAT, input="hello", max_output_tokens=TOKENS)
     expect_simulated(answer.output_text)
     expect("output tokens", answer.usage.output_tokens, TOKENS)
 
 
-@suite.check(needs="responses")
+@suite.check()
 def a_response_in_pieces(url: str) -> None:
     events = list(client(url).responses.create(model=CHAT, input="hello", max_output_tokens=TOKENS, stream=True))
     pieces = [event.delta for event in events if event.type == "response.output_text.delta"]
     expect("pieces", len(pieces), TOKENS)
     expect_simulated("".join(pieces))
+    expect("last event", events[-1].type, "response.completed")
+    expect("whole text", events[-1].response.output_text, "".join(pieces))
+
+
+@suite.check()
+def two_responses_meet_the_same_node(url: str) -> None:
+    create = client(url).responses.with_raw_response.create
+    said = [user("a long question about responses " * 40)]
+    first = create(model=CHAT, input=said, max_output_tokens=TOKENS)
+    said += [*first.parse().output, user("And then?")]
+    second = create(model=CHAT, input=said, max_output_tokens=TOKENS)
+    heads = [answer.headers for answer in (first, second)]
+    expect("node of the second turn", heads[1]["x-fleet-node"], heads[0]["x-fleet-node"])
+    expect("affinity", [head["x-fleet-affinity"] for head in heads], ["new", "session"])
+
+
+@suite.check()
+def a_response_calls_a_function(url: str) -> None:
+    tool = {"type": "function", "strict": False, **WEATHER["function"]}
+    with client(url).responses.stream(model=CHAT, input="call get_weather", tools=[tool]) as stream:
+        response = stream.get_final_response()
+    call = response.output[0]
+    expect("call", (call.type, call.name, call.arguments), ("function_call", "get_weather", '{"city":"[simulated]"}'))
+    result = {"type": "function_call_output", "call_id": call.call_id, "output": "Sunny."}
+    told = client(url).responses.create(model=CHAT, input=[user("Weather?"), call, result], max_output_tokens=TOKENS)
+    expect_simulated(told.output_text)

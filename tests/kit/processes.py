@@ -5,6 +5,7 @@ import time
 import urllib.error
 import urllib.request
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
 READY_SECONDS_MAX = 120
@@ -12,6 +13,14 @@ READY_SECONDS_MAX = 120
 
 class Failed(Exception):
     """Something of the check's own did not start, or did not do what it must."""
+
+
+@dataclass
+class Warmgate:
+    """Where it serves clients, and where its operator."""
+
+    url: str
+    admin: str
 
 
 def spawn(
@@ -67,12 +76,12 @@ def answers(url: str) -> bool:
         return False
 
 
-def warmgate(stack: ExitStack, program: Path, arguments: list[str], log: Path) -> str:
-    """Warmgate, ready; gives the URL that clients use."""
+def warmgate(stack: ExitStack, program: Path, arguments: list[str], log: Path) -> Warmgate:
+    """Warmgate, ready."""
     process = spawn(stack, [str(program), *arguments], log)
     url = line_after(process, "warmgate: listening on ")
-    line_after(process, "warmgate: admin on ")
+    admin = line_after(process, "warmgate: admin on ")
     state = line_after(process, "warmgate: ")
     if state != "ready":
         raise Failed(f"warmgate says {state!r}")
-    return url
+    return Warmgate(url, admin)

@@ -50,8 +50,8 @@ def main() -> int:
 def check(stack: ExitStack, options: argparse.Namespace) -> list[str]:
     home, direct = options.home, options.direct
     nodes = {name: fleet.engine(stack, home, name) for name in ("left", "right")}
-    upstreams = [Upstream(name, url, "openai") for name, url in nodes.items()]
-    url = nodes["left"] if direct else fleet.warmgate(stack, options.warmgate, home, upstreams)
+    upstreams = [Upstream(name, url, "openai", slots=1) for name, url in nodes.items()]
+    url = nodes["left"] if direct else fleet.warmgate(stack, options.warmgate, home, upstreams).url
     talk = Talk(url)
 
     print(f"{'turn':<10}{'node':<8}{'affinity':<10}{'prompt':>7}{'cached':>7}{'first token':>13}")

@@ -6,22 +6,27 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import processes
+from processes import Warmgate
 
 SERVER = Path(__file__).with_name("server.py")
 
 
 @dataclass
 class Upstream:
-    """A line under `upstreams:`."""
+    """A line under `upstreams:`. What it is not told, Warmgate has to find out."""
 
     name: str
     url: str
-    engine: str
+    engine: str | None = None
+    slots: int | None = None
     key_file: Path | None = None
 
     def line(self) -> str:
-        key = f', api_key: {{file: "{self.key_file}"}}' if self.key_file else ""
-        return f'  - {{name: {self.name}, url: "{self.url}", engine: {self.engine}, slots: 1{key}}}'
+        fields = [f"name: {self.name}", f'url: "{self.url}"']
+        fields += [f"engine: {self.engine}"] if self.engine else []
+        fields += [f"slots: {self.slots}"] if self.slots else []
+        fields += [f'api_key: {{file: "{self.key_file}"}}'] if self.key_file else []
+        return f"  - {{{', '.join(fields)}}}"
 
 
 def engine(stack: ExitStack, home: Path, name: str) -> str:
@@ -33,14 +38,14 @@ def engine(stack: ExitStack, home: Path, name: str) -> str:
     return url
 
 
-def simulated(stack: ExitStack, program: Path, home: Path) -> str:
-    """A simulated Ollama node; gives its URL."""
-    process = processes.spawn(stack, [str(program)], home / "simulated.log")
+def simulated(stack: ExitStack, program: Path, home: Path, kind: str, *model: str) -> str:
+    """A simulated node that passes for an engine of that kind; gives its URL."""
+    process = processes.spawn(stack, [str(program), kind, *model], home / f"simulated-{kind}.log")
     return "http://" + processes.line_after(process, "http://")
 
 
-def warmgate(stack: ExitStack, program: Path, home: Path, upstreams: list[Upstream]) -> str:
-    """Warmgate over these upstreams, ready; gives the URL that clients use."""
+def warmgate(stack: ExitStack, program: Path, home: Path, upstreams: list[Upstream]) -> Warmgate:
+    """Warmgate over these upstreams, ready."""
     config = home / "warmgate.yaml"
     lines = [
         'listen: [{address: "127.0.0.1:0"}]',

@@ -81,6 +81,17 @@ pub struct Usage {
     pub decode: Duration,
 }
 
+/// What is asked of one model at an instant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Demand {
+    /// Jobs that hold a slot.
+    pub running: usize,
+    /// Jobs that wait for the model or a slot.
+    pub waiting: usize,
+    /// Prompts and answers, so far, of those that run.
+    pub held_tokens: u64,
+}
+
 impl Usage {
     pub fn total(&self) -> Duration {
         self.load + self.waited + self.prefill + self.decode

@@ -3,14 +3,19 @@
 //! The connection is watched all the while: when the client goes, the job is cancelled at once and
 //! its slot is free. The journal learns the end in one place, `settle`.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use pingora_core::protocols::http::ServerSession;
+use serde_json::Value;
 
 use super::app::{After, Gone, reply_head, reply_json};
 use super::desk::Ticket;
 use super::journal::{Entry, Outcome};
+use super::shelf::Shelf;
 use super::text::{self, Token};
-use super::voice::{Ending, Voice};
+use super::voice::{Ending, Voice, responses};
+use crate::routing::ask::Endpoint;
 use crate::sim::engine::{Usage, What};
 
 /// A job, and how to tell of it.
@@ -18,15 +23,14 @@ pub struct Answer {
     pub voice: Voice,
     pub ticket: Ticket,
     pub entry: Entry,
-    pub stream: bool,
     /// Ollama's `done_reason`, should it come to its end.
     pub reason: &'static str,
     pub prompt: Vec<Token>,
     /// The answer, a token each.
     pub pieces: Vec<String>,
-    /// The texts to embed, if that is what is asked.
-    pub inputs: Vec<Vec<Token>>,
     pub embedding_length: u32,
+    /// Where the response is to be kept, if it is.
+    pub shelf: Option<Arc<Shelf>>,
     /// Chunks after which the connection is to be cut.
     pub die_after: Option<usize>,
 }
@@ -46,7 +50,8 @@ impl From<Gone> for Break {
 
 impl Answer {
     pub async fn give(mut self, session: &mut ServerSession) -> After {
-        let given = if self.stream { self.give_stream(session).await } else { self.give_whole(session).await };
+        let stream = self.voice.call.stream;
+        let given = if stream { self.give_stream(session).await } else { self.give_whole(session).await };
         self.settle(given)
     }
 
@@ -83,15 +88,28 @@ impl Answer {
         if self.die_after.is_some() {
             return Err(Break::Died);
         }
-        let value = if self.voice.service.endpoint.is_conversation() {
-            self.voice.whole(&self.pieces.concat(), &self.ending(usage))
-        } else {
-            let embed = |input: &Vec<Token>| text::embedding(input, self.embedding_length);
-            let vectors: Vec<_> = self.inputs.iter().map(embed).collect();
-            self.voice.embeddings(&vectors, &usage)
-        };
-        reply_json(session, 200, &value).await?;
+        self.keep();
+        reply_json(session, 200, &self.whole(usage)).await?;
         Ok(usage)
+    }
+
+    fn whole(&self, usage: Usage) -> Value {
+        let (voice, call) = (&self.voice, &self.voice.call);
+        if call.endpoint.is_conversation() {
+            return voice.whole(&self.ending(usage));
+        }
+        if call.endpoint == Endpoint::OpenAiRerank {
+            return (voice.kind.rerank)(&voice.model, &call.ranking.ranked(), &usage);
+        }
+        let embed = |input: &Vec<Token>| text::embedding(input, self.embedding_length);
+        voice.embeddings(&call.inputs.iter().map(embed).collect::<Vec<_>>(), &usage)
+    }
+
+    /// Before the client can have read the id to go on from.
+    fn keep(&self) {
+        if let Some(shelf) = &self.shelf {
+            shelf.put(&responses::id(&self.voice), self.voice.call.continued(&self.pieces));
+        }
     }
 
     async fn next_event(&mut self, session: &mut ServerSession) -> Result<What, Break> {
@@ -111,7 +129,7 @@ impl Answer {
 
     async fn send_token(&mut self, session: &mut ServerSession, index: usize) -> Result<(), Break> {
         let piece = self.pieces.get(index).map_or("", String::as_str);
-        if let Some(frame) = self.voice.piece(piece) {
+        if let Some(frame) = self.voice.piece(index, piece) {
             send(session, frame, false).await?;
         }
         self.die_if_due(index + 1)
@@ -121,6 +139,7 @@ impl Answer {
         if self.die_after.is_some() {
             return Err(Break::Died);
         }
+        self.keep();
         let frames = self.voice.closing(&self.ending(usage));
         let last = frames.len() - 1;
         for (index, frame) in frames.into_iter().enumerate() {
@@ -139,7 +158,7 @@ impl Answer {
     fn ending(&self, usage: Usage) -> Ending {
         let mut context = self.prompt.clone();
         self.pieces.iter().for_each(|piece| text::cut(piece, &mut context));
-        Ending { usage, reason: self.reason, context }
+        Ending { usage, reason: self.reason, text: self.pieces.concat(), context }
     }
 
     fn settle(mut self, given: Result<Usage, Break>) -> After {

@@ -18,9 +18,11 @@ use serde_json::{Value, json};
 
 use super::behaviour::Order;
 use super::desk::Desk;
+use super::kind::{self, Kind, Page, Snapshot};
 use super::node::Shared;
-use super::service::Service;
-use super::{catalogue, voice};
+use super::refusal::Refusal;
+use super::shelf::Shelf;
+use crate::routing::ask::Endpoint;
 
 /// Larger bodies are refused. Longer than any context window in text, short of a video.
 const BODY_BYTES_MAX: usize = 64 << 20;
@@ -28,15 +30,12 @@ const BODY_BYTES_MAX: usize = 64 << 20;
 /// Idle connections are kept for so long.
 const KEEPALIVE_S: u64 = 60;
 
-const SHOW: &str = "/api/show";
-
-const JSON: &str = "application/json; charset=utf-8";
-const TEXT: &str = "text/plain; charset=utf-8";
-
 /// A node that listens.
 pub struct Face {
     pub shared: Arc<Shared>,
     pub desk: Arc<Desk>,
+    /// Like what the desk knows, it goes when the node stops.
+    pub shelf: Arc<Shelf>,
 }
 
 /// What becomes of the connection.
@@ -82,7 +81,7 @@ impl Face {
     async fn serve(&self, session: &mut ServerSession) -> Result<After, Gone> {
         let Some(body) = read_body(session).await? else {
             session.set_keepalive(None);
-            return reply_error(session, 413, "request body too large").await;
+            return self.refuse(session, &Refusal::BodyTooLarge).await;
         };
         let request = session.req_header();
         let path = request.uri.path().to_owned();
@@ -90,52 +89,60 @@ impl Face {
             Method::HEAD => Method::GET,
             ref other => other.clone(),
         };
-        match (Service::of_path(&path), method) {
-            (Some(service), Method::POST) => self.infer(session, service, &body).await,
-            (None, Method::POST) if path == SHOW => self.show(session, &body).await,
+        match (self.kind().service(&path), method) {
+            (Some(Endpoint::OllamaShow), Method::POST) => self.show(session, &body).await,
+            (Some(endpoint), Method::POST) => self.infer(session, endpoint, &body).await,
+            (Some(_), _) => self.refuse(session, &Refusal::WrongMethod).await,
             (None, Method::POST) if path == "/sim/behave" => self.behave(session, &body).await,
-            (service, _) if service.is_some() || path == SHOW => reply_error(session, 405, "method not allowed").await,
-            (None, Method::GET) => self.list(session, &path).await,
-            _ => reply_text(session, 404, "404 page not found").await,
+            (None, Method::GET) => self.page(session, &path).await,
+            _ => self.refuse(session, &Refusal::NoSuchPath).await,
         }
     }
 
-    async fn list(&self, session: &mut ServerSession, path: &str) -> Result<After, Gone> {
-        let node = &self.shared.params;
-        let answer = match path {
-            "/" => return reply_text(session, 200, "Ollama is running").await,
-            "/api/version" => catalogue::version(),
-            "/api/tags" => catalogue::tags(node),
-            "/api/ps" => catalogue::ps(node, &self.desk.resident(), SystemTime::now()),
-            "/v1/models" => catalogue::openai_models(node),
-            "/sim/log" => json!(self.shared.journal.records()),
-            "/sim/stats" => self.stats(),
-            _ => match path.strip_prefix("/v1/models/") {
-                Some(id) => return self.openai_model(session, id).await,
-                None => return reply_text(session, 404, "404 page not found").await,
-            },
-        };
-        reply_json(session, 200, &answer).await
+    pub fn kind(&self) -> &'static Kind {
+        self.shared.params.kind
     }
 
-    async fn openai_model(&self, session: &mut ServerSession, id: &str) -> Result<After, Gone> {
-        match self.shared.params.find(id) {
-            Some(model) => reply_json(session, 200, &catalogue::openai_model(model)).await,
-            None => reply_error(session, 404, &not_found(id)).await,
+    /// The refusal in the words and the form of the engine, and of the path's dialect.
+    pub async fn refuse(&self, session: &mut ServerSession, refusal: &Refusal) -> Result<After, Gone> {
+        let page = (self.kind().refuse)(refusal, session.req_header().uri.path());
+        reply_page(session, page).await
+    }
+
+    async fn page(&self, session: &mut ServerSession, path: &str) -> Result<After, Gone> {
+        let page = match path {
+            "/sim/log" => Some(Page::json(&json!(self.shared.journal.records()))),
+            "/sim/stats" => Some(Page::json(&self.stats())),
+            _ => (self.kind().page)(path, &self.snapshot()),
+        };
+        match page {
+            Some(page) => reply_page(session, page).await,
+            None => self.refuse(session, &Refusal::NoSuchPath).await,
+        }
+    }
+
+    fn snapshot(&self) -> Snapshot<'_> {
+        Snapshot {
+            node: &self.shared.params,
+            resident: self.desk.resident(),
+            demand: self.desk.demand(),
+            stats: self.shared.journal.stats(),
+            now: SystemTime::now(),
         }
     }
 
     async fn show(&self, session: &mut ServerSession, body: &[u8]) -> Result<After, Gone> {
+        let malformed = |words: &str| Refusal::Malformed(words.to_owned());
         let Ok(body) = serde_json::from_slice::<Value>(body) else {
-            return reply_error(session, 400, "missing or invalid request body").await;
+            return self.refuse(session, &malformed("missing or invalid request body")).await;
         };
         let name = body["model"].as_str().filter(|name| !name.is_empty());
         let Some(name) = name.or(body["name"].as_str()) else {
-            return reply_error(session, 400, "model is required").await;
+            return self.refuse(session, &malformed("model is required")).await;
         };
         match self.shared.params.find(name) {
-            Some(model) => reply_json(session, 200, &catalogue::show(model)).await,
-            None => reply_error(session, 404, &not_found(name)).await,
+            Some(model) => reply_json(session, 200, &kind::show(model)).await,
+            None => self.refuse(session, &Refusal::UnknownModel(name.to_owned())).await,
         }
     }
 
@@ -145,7 +152,7 @@ impl Face {
                 self.shared.mood.set(order);
                 reply_json(session, 200, &json!(order)).await
             }
-            Err(error) => reply_error(session, 400, &error.to_string()).await,
+            Err(error) => self.refuse(session, &Refusal::Malformed(error.to_string())).await,
         }
     }
 
@@ -160,19 +167,13 @@ impl Face {
     }
 }
 
-/// Ollama's words; proxies in front look for them.
-pub fn not_found(model: &str) -> String {
-    format!("model '{model}' not found")
-}
-
 pub async fn reply_json(session: &mut ServerSession, status: u16, value: &Value) -> Result<After, Gone> {
-    reply(session, status, JSON, value.to_string().into()).await
+    reply_page(session, Page::json(value).with_status(status)).await
 }
 
-/// An error in the form of the path's dialect.
-pub async fn reply_error(session: &mut ServerSession, status: u16, message: &str) -> Result<After, Gone> {
-    let value = voice::error(session.req_header().uri.path(), status, message);
-    reply_json(session, status, &value).await
+async fn reply_page(session: &mut ServerSession, page: Page) -> Result<After, Gone> {
+    tokio::time::sleep(page.after).await;
+    reply(session, page.status, page.content_type, page.body).await
 }
 
 /// The head of an answer; without a length it is chunked.
@@ -191,10 +192,6 @@ pub async fn reply_head(
     }
     session.write_response_header(Box::new(head)).await?;
     Ok(())
-}
-
-async fn reply_text(session: &mut ServerSession, status: u16, text: &str) -> Result<After, Gone> {
-    reply(session, status, TEXT, text.to_owned().into()).await
 }
 
 pub async fn reply(session: &mut ServerSession, status: u16, content_type: &str, body: Bytes) -> Result<After, Gone> {

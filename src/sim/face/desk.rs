@@ -12,7 +12,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 
 use crate::routing::moment::Moment;
-use crate::sim::engine::{Engine, EngineParams, Job, JobId, Refused, Resident, Usage, What};
+use crate::sim::engine::{Demand, Engine, EngineParams, Job, JobId, Refused, Resident, Usage, What};
 
 /// Events of a job besides its tokens: its start and its end.
 const EVENTS_BESIDES_TOKENS: usize = 2;
@@ -93,6 +93,10 @@ impl Desk {
 
     pub fn census(&self) -> Census {
         self.books.lock().census()
+    }
+
+    pub fn demand(&self) -> Vec<Demand> {
+        self.books.lock().engine.demand()
     }
 
     pub fn loads(&self) -> u64 {

@@ -7,8 +7,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::service::Service;
-use crate::routing::ask::{Dialect, Endpoint};
+use crate::routing::ask::Endpoint;
 
 /// Schemas nested deeper than this get `null`: some refer to themselves.
 const DEPTH_MAX: usize = 16;
@@ -29,11 +28,11 @@ pub struct ToolCall {
 
 impl Form {
     /// What a request's body asks for.
-    pub fn wanted(service: Service, body: &Value) -> Form {
-        if let Some(call) = wanted_call(service, body) {
+    pub fn wanted(endpoint: Endpoint, body: &Value) -> Form {
+        if let Some(call) = wanted_call(endpoint, body) {
             return Form::Call(call);
         }
-        match wanted_schema(service, body) {
+        match wanted_schema(endpoint, body) {
             Some(schema) => Form::Json(sample(schema, DEPTH_MAX)),
             None => Form::Prose,
         }
@@ -56,18 +55,14 @@ impl Form {
     }
 }
 
-fn wanted_call(service: Service, body: &Value) -> Option<ToolCall> {
-    let message = body["messages"].as_array()?.last()?;
-    if !service.is_chat() || message["role"] != "user" {
-        return None;
-    }
-    let said = said(&message["content"]);
+fn wanted_call(endpoint: Endpoint, body: &Value) -> Option<ToolCall> {
+    let said = last_said(endpoint, body)?;
     let wanted = said.split("call ").skip(1).map(|rest| rest.split(|c| !is_of_a_name(c)).next().unwrap_or(rest));
     let tools = body["tools"].as_array()?;
     wanted.filter_map(|name| tools.iter().find_map(|tool| call_of(tool, name))).next()
 }
 
-/// A call of this tool, if that is its name: Anthropic's tools are flat, the others' wrapped.
+/// A call of this tool, if that is its name: the tools of Anthropic and of Responses are flat, the others wrapped.
 fn call_of(tool: &Value, name: &str) -> Option<ToolCall> {
     let function = tool.get("function").unwrap_or(tool);
     if function["name"] != name {
@@ -79,6 +74,20 @@ fn call_of(tool: &Value, name: &str) -> Option<ToolCall> {
         _ => json!({}),
     };
     Some(ToolCall { name: name.into(), arguments })
+}
+
+/// The user's words, if they are the last.
+fn last_said(endpoint: Endpoint, body: &Value) -> Option<String> {
+    let talk = match endpoint {
+        Endpoint::OllamaChat | Endpoint::OpenAiChat | Endpoint::AnthropicMessages => &body["messages"],
+        Endpoint::OpenAiResponses => &body["input"],
+        _ => return None,
+    };
+    if let Value::String(input) = talk {
+        return Some(input.clone());
+    }
+    let last = talk.as_array()?.last()?;
+    (last["role"] == "user").then(|| said(&last["content"]))
 }
 
 fn said(content: &Value) -> String {
@@ -94,21 +103,29 @@ fn is_of_a_name(c: char) -> bool {
 }
 
 /// The schema that the answer's JSON must fit; null for any.
-fn wanted_schema(service: Service, body: &Value) -> Option<&Value> {
-    match service.endpoint {
+fn wanted_schema(endpoint: Endpoint, body: &Value) -> Option<&Value> {
+    match endpoint {
         Endpoint::OllamaChat | Endpoint::OllamaGenerate => match &body["format"] {
             Value::String(format) if format == "json" => Some(&Value::Null),
             schema @ Value::Object(_) => Some(schema),
             _ => None,
         },
-        Endpoint::OpenAiChat if service.dialect == Dialect::OpenAi => {
+        Endpoint::OpenAiChat => {
             let format = &body["response_format"];
-            match format["type"].as_str()? {
-                "json_object" => Some(&Value::Null),
-                "json_schema" => Some(&format["json_schema"]["schema"]),
-                _ => None,
-            }
+            json_schema(format, &format["json_schema"])
         }
+        Endpoint::OpenAiResponses => {
+            let format = &body["text"]["format"];
+            json_schema(format, format)
+        }
+        _ => None,
+    }
+}
+
+fn json_schema<'a>(format: &Value, described: &'a Value) -> Option<&'a Value> {
+    match format["type"].as_str()? {
+        "json_object" => Some(&Value::Null),
+        "json_schema" => Some(&described["schema"]),
         _ => None,
     }
 }
@@ -167,7 +184,7 @@ mod tests {
 
     #[track_caller]
     fn check(endpoint: Endpoint, body: Value, expected: Form) {
-        assert_eq!(Form::wanted(endpoint.into(), &body), expected);
+        assert_eq!(Form::wanted(endpoint, &body), expected);
     }
 
     fn chat(messages: Value) -> Value {
@@ -186,7 +203,10 @@ mod tests {
             "messages": [{"role": "user", "content": [{"type": "text", "text": "call get_weather"}]}],
             "tools": [{"name": "get_weather", "input_schema": schema()}],
         });
-        check(Endpoint::OpenAiChat, anthropic, call);
+        check(Endpoint::AnthropicMessages, anthropic, call.clone());
+        let tool = json!({"type": "function", "name": "get_weather", "parameters": schema()});
+        let responses = json!({"input": "call get_weather", "tools": [tool]});
+        check(Endpoint::OpenAiResponses, responses, call);
     }
 
     #[test]
@@ -208,6 +228,8 @@ mod tests {
         check(Endpoint::OpenAiChat, json!({"response_format": {"type": "json_object"}}), any);
         let strict = json!({"response_format": {"type": "json_schema", "json_schema": {"schema": schema()}}});
         check(Endpoint::OpenAiChat, strict, Form::Json(sampled()));
+        let flat = json!({"text": {"format": {"type": "json_schema", "schema": schema()}}});
+        check(Endpoint::OpenAiResponses, flat, Form::Json(sampled()));
         check(Endpoint::OpenAiChat, json!({"response_format": {"type": "text"}}), Form::Prose);
     }
 

@@ -1,31 +1,29 @@
 //! One request for a model: understood, planned, handed to the engine, answered.
 //!
-//! A misbehaving node misbehaves here. What cannot be served is refused in Ollama's words and with
-//! its statuses, before the engine hears of it. Every way out ends the journal's entry.
+//! A misbehaving node misbehaves here. What cannot be served is refused before the engine hears of it.
+//! Every way out ends the journal's entry.
 
 use std::time::SystemTime;
 
 use pingora_core::protocols::http::ServerSession;
 
 use super::answer::{Answer, client_gone};
-use super::app::{After, Face, Gone, not_found, reply, reply_error};
+use super::app::{After, Face, Gone, reply, reply_json};
 use super::behaviour::Behaviour;
 use super::call::{self, Call};
 use super::journal::{Entry, Outcome};
-use super::ollama;
+use super::kind::{Overflow, Responses};
 use super::params::NodeModel;
-use super::service::Service;
+use super::refusal::Refusal;
 use super::text::{self, Token};
-use super::voice::{Ending, Voice};
+use super::voice::{Ending, Voice, anthropic, ollama};
+use crate::routing::ask::Endpoint;
 use crate::sim::engine::{Job, Refused};
 
-/// Ollama's words, both blanks included.
-const BUSY: &str = "server busy, please try again.  maximum pending requests exceeded";
-
 impl Face {
-    pub async fn infer(&self, session: &mut ServerSession, service: Service, body: &[u8]) -> Result<After, Gone> {
+    pub async fn infer(&self, session: &mut ServerSession, endpoint: Endpoint, body: &[u8]) -> Result<After, Gone> {
         let id = session.get_header("x-request-id").and_then(|id| id.to_str().ok());
-        let entry = self.shared.journal.open(service.path, id);
+        let entry = self.shared.journal.open(endpoint.path(), id);
         let behaviour = self.shared.mood.for_request();
         match behaviour {
             Behaviour::Hang => {
@@ -39,30 +37,35 @@ impl Face {
             }
             Behaviour::Status { status } => {
                 entry.end(Outcome::Misbehaved);
-                reply_error(session, status.clamp(400, 599), "told to answer with this status").await
+                self.refuse(session, &Refusal::Told(status.clamp(400, 599))).await
             }
-            _ => self.work(session, service, body, behaviour, entry).await,
+            _ => self.work(session, endpoint, body, behaviour, entry).await,
         }
     }
 
     async fn work(
         &self,
         session: &mut ServerSession,
-        service: Service,
+        endpoint: Endpoint,
         body: &[u8],
         behaviour: Behaviour,
         mut entry: Entry,
     ) -> Result<After, Gone> {
-        let (call, model) = match self.understand(service, body) {
+        let (call, model) = match self.understand(endpoint, body) {
             Ok(understood) => understood,
-            Err((status, message)) => {
+            Err(refusal) => {
                 entry.end(Outcome::Refused);
-                return reply_error(session, status, &message).await;
+                return self.refuse(session, &refusal).await;
             }
         };
         if call.wants_unloading_only() {
             entry.asked(&model.engine.name, self.desk.census());
-            return self.unload(session, &call, model, entry).await;
+            return self.unload(session, call, model, entry).await;
+        }
+        if endpoint == Endpoint::AnthropicCountTokens {
+            entry.asked(&model.engine.name, self.desk.census());
+            entry.end(Outcome::Done);
+            return reply_json(session, 200, &anthropic::count(call.prompt.len())).await;
         }
         let plan = self.plan(&call, model, behaviour);
         let (census, ticket) = self.desk.submit(plan.job);
@@ -71,20 +74,19 @@ impl Face {
             Ok(ticket) => ticket,
             Err(refused) => {
                 entry.end(outcome(refused));
-                let (status, message) = explain(refused, &model.engine.name);
-                return reply_error(session, status, &message).await;
+                return self.refuse(session, &explain(refused, &model.engine.name)).await;
             }
         };
+        let keeps = call.store && self.kind().responses == Responses::Stored;
         let answer = Answer {
-            voice: self.voice(&call),
             ticket,
             entry,
             reason: reason(&call, plan.pieces.len()),
             embedding_length: model.card.embedding_length,
-            inputs: call.inputs,
             prompt: plan.prompt,
             pieces: plan.pieces,
-            stream: call.stream,
+            shelf: keeps.then(|| self.shelf.clone()),
+            voice: self.voice(call, model),
             die_after: match behaviour {
                 Behaviour::Die { after_chunks } => Some(after_chunks as usize),
                 _ => None,
@@ -93,19 +95,30 @@ impl Face {
         Ok(answer.give(session).await)
     }
 
-    /// The call and its model, or the status and sentence to refuse it with.
-    fn understand(&self, service: Service, body: &[u8]) -> Result<(Call, &NodeModel), (u16, String)> {
-        let call = call::read(service, body).map_err(|message| (400, message))?;
+    /// The call and its model, or why not.
+    fn understand(&self, endpoint: Endpoint, body: &[u8]) -> Result<(Call, &NodeModel), Refusal> {
+        let call = call::read(self.kind(), endpoint, body, &|id| self.shelf.talk(id))?;
         let Some(model) = self.shared.params.find(&call.model) else {
-            return Err((404, not_found(&call.model)));
+            return Err(Refusal::UnknownModel(call.model));
         };
-        let lacks = match (service.endpoint.is_conversation(), model.card.abilities.embedding) {
+        let talks = endpoint.is_conversation() || endpoint == Endpoint::AnthropicCountTokens;
+        let lacks = match (talks, model.card.abilities.embedding) {
             (true, true) => "generate",
             (false, false) => "embeddings",
-            _ => return Ok((call, model)),
+            _ => return self.check_length(&call, model).map(|()| (call, model)),
         };
-        let name = &model.engine.name;
-        Err((400, format!("\"{name}\" does not support {lacks}")))
+        Err(Refusal::Unable { model: model.engine.name.clone(), ability: lacks })
+    }
+
+    fn check_length(&self, call: &Call, model: &NodeModel) -> Result<(), Refusal> {
+        let wanted = match self.kind().overflow {
+            Overflow::Truncated => return Ok(()),
+            Overflow::Refused => 1,
+            Overflow::RefusedWithOutput => call.output_tokens_max.unwrap_or(1),
+        };
+        let window = model.engine.context_for(call.context_tokens);
+        let tokens = call.prompt.len() as u64 + u64::from(wanted);
+        if tokens > u64::from(window) { Err(Refusal::TooLong { tokens, window }) } else { Ok(()) }
     }
 
     /// The prompt as it fits, the answer as it will be, and the work that makes it.
@@ -149,26 +162,25 @@ impl Face {
     async fn unload(
         &self,
         session: &mut ServerSession,
-        call: &Call,
+        call: Call,
         model: &NodeModel,
         entry: Entry,
     ) -> Result<After, Gone> {
         self.desk.unload(&model.engine.name);
-        let voice = self.voice(call);
-        let whole = voice.whole("", &Ending::of_unload());
+        let stream = call.stream;
+        let voice = self.voice(call, model);
+        let whole = voice.whole(&Ending::of_unload());
         entry.end(Outcome::Done);
-        reply(session, 200, voice.content_type(call.stream), ollama::line(&whole)).await
+        reply(session, 200, voice.content_type(stream), ollama::line(&whole)).await
     }
 
-    fn voice(&self, call: &Call) -> Voice {
+    fn voice(&self, call: Call, model: &NodeModel) -> Voice {
         Voice {
-            service: call.service,
-            model: call.model.clone(),
-            include_usage: call.include_usage,
-            form: call.form.clone(),
-            base64: call.base64,
+            kind: self.kind(),
+            model: if call.model.is_empty() { model.engine.name.clone() } else { call.model.clone() },
+            call,
             time: SystemTime::now(),
-            number: self.shared.next_answer(),
+            id: self.shared.next_answer(),
         }
     }
 }
@@ -198,10 +210,10 @@ fn outcome(refused: Refused) -> Outcome {
     }
 }
 
-fn explain(refused: Refused, model: &str) -> (u16, String) {
+fn explain(refused: Refused, model: &str) -> Refusal {
     match refused {
-        Refused::Busy => (503, BUSY.into()),
-        Refused::UnknownModel => (404, not_found(model)),
-        Refused::TooLarge => (500, "model requires more system memory than is available".into()),
+        Refused::Busy => Refusal::Busy,
+        Refused::UnknownModel => Refusal::UnknownModel(model.to_owned()),
+        Refused::TooLarge => Refusal::NoMemory,
     }
 }

@@ -4,6 +4,7 @@
 //! whatever the engine held is gone. The journal and the orders to misbehave belong to the node and
 //! survive. A node that is dropped stops.
 
+use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -22,6 +23,7 @@ use super::behaviour::{Mood, Order};
 use super::desk::Desk;
 use super::journal::{Journal, Record, Stats};
 use super::params::NodeParams;
+use super::shelf::Shelf;
 
 /// Connections beyond this are closed as they come.
 const CONNECTIONS_MAX: usize = 16_384;
@@ -41,6 +43,8 @@ pub struct Shared {
     pub params: NodeParams,
     pub journal: Arc<Journal>,
     pub mood: Mood,
+    /// Tells this node's answers from those of others, and of itself in another life.
+    mark: u64,
     answers: AtomicU64,
 }
 
@@ -74,6 +78,7 @@ impl Node {
                 params,
                 journal: Journal::new(),
                 mood: Mood::default(),
+                mark: RandomState::new().hash_one(0),
                 answers: AtomicU64::new(0),
             }),
             state: Mutex::new(State::Bound(listener)),
@@ -138,8 +143,9 @@ impl Node {
 }
 
 impl Shared {
-    pub fn next_answer(&self) -> u64 {
-        self.answers.fetch_add(1, Ordering::Relaxed) + 1
+    /// An id that no other answer has.
+    pub fn next_answer(&self) -> String {
+        format!("{:016x}{:08x}", self.mark, self.answers.fetch_add(1, Ordering::Relaxed) + 1)
     }
 }
 
@@ -148,7 +154,7 @@ async fn accept(listener: tokio::net::TcpListener, shared: Arc<Shared>, mut stop
     let desk = Desk::new(shared.params.engine());
     let mut tasks = JoinSet::new();
     tasks.spawn(desk.clone().run());
-    let face = Arc::new(Face { shared, desk });
+    let face = Arc::new(Face { shared, desk, shelf: Arc::new(Shelf::default()) });
     loop {
         tokio::select! {
             _ = &mut stop => break,

@@ -1,14 +1,17 @@
-//! What a node is: a name, its models and how they present themselves.
+//! What a node is: a name, the engine it passes for, its models and how they present themselves.
 
 use std::time::Duration;
 
+use super::kind::{Kind, Names};
 use crate::routing::report::Abilities;
 use crate::sim::engine::{EngineParams, ModelParams};
 
 /// One node.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct NodeParams {
     pub name: String,
+    /// The engine it passes for.
+    pub kind: &'static Kind,
     pub models: Vec<NodeModel>,
     pub memory_bytes: u64,
     pub max_waiting: usize,
@@ -48,14 +51,23 @@ impl NodeParams {
         }
     }
 
-    /// The model that a client means: case folds, no tag means `latest`, Ollama's own registry and
-    /// namespace may be written or left out.
+    /// The model that a client means.
     pub fn find(&self, asked: &str) -> Option<&NodeModel> {
-        let asked = full_name(asked);
-        self.models.iter().find(|model| full_name(&model.engine.name) == asked)
+        let named = |is_it: &dyn Fn(&str) -> bool| self.models.iter().find(|model| is_it(&model.engine.name));
+        match self.kind.names {
+            Names::Ollama => {
+                let asked = full_name(asked);
+                named(&|name| full_name(name) == asked)
+            }
+            Names::Exact if asked.is_empty() => self.models.first(),
+            Names::Exact => named(&|name| name == asked),
+            Names::Any => named(&|name| name == asked).or(self.models.first()),
+        }
     }
 }
 
+/// Ollama's: case folds, no tag means `latest`, its own registry and namespace may be written or left
+/// out.
 fn full_name(name: &str) -> String {
     let lower = name.to_lowercase();
     let bare = lower.strip_prefix("registry.ollama.ai/").unwrap_or(&lower);

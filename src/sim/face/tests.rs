@@ -2,6 +2,8 @@
 
 mod client;
 mod forms;
+mod kinds;
+mod responses;
 
 use std::time::Duration;
 

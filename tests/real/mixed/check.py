@@ -1,7 +1,9 @@
-"""Three engines behind one address: simulated Ollama, real llama.cpp, and a real LiteLLM proxy.
+"""Five engines behind one address: simulated Ollama, vLLM and SGLang, real llama.cpp and a real LiteLLM proxy.
 
-The catalogue has the models of all, and each answers a chat in OpenAI's dialect and in Ollama's, whole
-and in pieces, whichever of them its engine speaks. `X-Fleet-Node` tells which node answered.
+Warmgate is told where they are and finds out what they are. The catalogue has the models of all, and each
+answers a chat in the dialects of OpenAI, Ollama and Anthropic, whole and in pieces. `X-Fleet-Node` tells which
+node answered; the simulated ones tell in which dialect they were asked. Stored responses are gone on from where
+they were made. Last comes what `/fleet/status` says of the nodes, with one of them made busy behind its back.
 """
 
 import argparse
@@ -9,33 +11,24 @@ import signal
 import sys
 import time
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 
-import ollama
-from openai import OpenAI
-
+import ask
 import fleet
 import litellm_proxy
+import stored
+import told
+from ask import Answer
 from fleet import Upstream
-from processes import Failed
+from processes import Failed, Warmgate
 from server import MODEL
 
-SIMULATED, BY_LITELLM = "llama3.2:3b", "gemma3-by-litellm"
-NODE_OF = {SIMULATED: "ollama", MODEL: "llama-cpp", BY_LITELLM: "litellm"}
+SIMULATED = {"ollama": "llama3.2:3b", "vllm": "Qwen/Qwen3-8B", "sglang": "meta-llama/Llama-3.1-8B-Instruct"}
+BY_LITELLM = "gemma3-by-litellm"
+NODE_OF = {model: node for node, model in SIMULATED.items()} | {MODEL: "llama-cpp", BY_LITELLM: "litellm"}
 
-QUESTION = [{"role": "user", "content": "What grows on a stone?"}]
-TOKENS = 8
-
-
-@dataclass
-class Answer:
-    """What came, from where, in how many pieces."""
-
-    node: str | None
-    text: str
-    pieces: int
-    seconds: float
+# What a node is asked for, where that is not what the client asked for.
+TRANSLATED = {("ollama", "vllm"): ask.PATHS["openai"], ("ollama", "sglang"): ask.PATHS["openai"]}
 
 
 def main() -> int:
@@ -49,7 +42,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("FAILED: out of time"))
     try:
         with ExitStack() as stack:
-            passed, problems = check(start(stack, options))
+            passed, problems = check(*start(stack, options))
     except Failed as failure:
         passed, problems = 0, [str(failure)]
     for problem in problems:
@@ -58,42 +51,57 @@ def main() -> int:
     return 1 if problems else 0
 
 
-def start(stack: ExitStack, options: argparse.Namespace) -> str:
-    """The whole fleet, and Warmgate before it; gives the URL that clients use."""
+def start(stack: ExitStack, options: argparse.Namespace) -> tuple[Warmgate, dict[str, str]]:
+    """The whole fleet, and Warmgate before it; also the simulated nodes' own addresses."""
     started = time.monotonic()
-    simulated = fleet.simulated(stack, options.simulated, options.home)
+    models = {"ollama": [], "vllm": [SIMULATED["vllm"]], "sglang": [SIMULATED["sglang"]]}
+    simulated = {
+        kind: fleet.simulated(stack, options.simulated, options.home, kind, *served) for kind, served in models.items()
+    }
     llama_cpp = fleet.engine(stack, options.real, "llama-cpp")
     proxy = litellm_proxy.start(stack, options.home, BY_LITELLM, behind=llama_cpp, model=MODEL)
     upstreams = [
-        Upstream("ollama", simulated, "ollama"),
-        Upstream("llama-cpp", llama_cpp, "llama_cpp"),
-        Upstream("litellm", proxy.url, "litellm", proxy.key_file),
+        *(Upstream(kind, url) for kind, url in simulated.items()),
+        Upstream("llama-cpp", llama_cpp),
+        Upstream("litellm", proxy.url, slots=1, key_file=proxy.key_file),
     ]
-    url = fleet.warmgate(stack, options.warmgate, options.home, upstreams)
-    print(f"three engines and Warmgate are ready after {time.monotonic() - started:.0f} s", flush=True)
-    return url
+    warmgate = fleet.warmgate(stack, options.warmgate, options.home, upstreams)
+    told.await_engines(warmgate.admin)
+    print(f"five engines and Warmgate are ready after {time.monotonic() - started:.0f} s", flush=True)
+    return warmgate, simulated
 
 
-def check(url: str) -> tuple[int, list[str]]:
+def check(warmgate: Warmgate, simulated: dict[str, str]) -> tuple[int, list[str]]:
     """How many of the checks passed, and what was wrong with the others."""
-    problems = [catalogue_problem(url)]
-    print(f"{'dialect':<9}{'form':<8}{'model':<19}{'node':<11}{'pieces':>6}{'took':>9}  text")
-    for dialect, asks in (("openai", (openai_whole, openai_pieces)), ("ollama", (ollama_whole, ollama_pieces))):
-        for model in NODE_OF:
-            for form, ask in zip(("whole", "pieces"), asks):
-                answer = ask(url, model)
-                row = f"{dialect:<9}{form:<8}{model:<19}{answer.node or '-':<11}{answer.pieces:>6}"
-                print(f"{row}{answer.seconds:>7.2f} s  {answer.text!r}", flush=True)
-                problems.append(answer_problem(f"{dialect} {form} {model}", answer, NODE_OF[model], form))
+    problems = [catalogue_problem(warmgate.url), *chat_problems(warmgate.url, simulated)]
+    problems += stored.problems(warmgate.url, SIMULATED["vllm"], SIMULATED["sglang"])
+    problems += told.problems(warmgate.admin, simulated)
     wrong = [problem for problem in problems if problem]
     return len(problems) - len(wrong), wrong
 
 
 def catalogue_problem(url: str) -> str | None:
     """The merged list must have what each node holds."""
-    listed = {model.id for model in openai(url).models.list()}
+    listed = {model.id for model in ask.openai_client(url).models.list()}
     missing = NODE_OF.keys() - listed
     return f"models: expected {sorted(missing)} too, got {sorted(listed)}" if missing else None
+
+
+def chat_problems(url: str, simulated: dict[str, str]) -> list[str | None]:
+    problems = []
+    print(f"{'dialect':<11}{'form':<8}{'model':<34}{'node':<11}{'pieces':>6}{'took':>9}  text")
+    for dialect, asks in ask.CHATS.items():
+        for model, node in NODE_OF.items():
+            for form, chat in asks.items():
+                answer = chat(url, model)
+                row = f"{dialect:<11}{form:<8}{model:<34}{answer.node or '-':<11}{answer.pieces:>6}"
+                print(f"{row}{answer.seconds:>7.2f} s  {answer.text!r}", flush=True)
+                what = f"{dialect} {form} {model}"
+                problems.append(answer_problem(what, answer, node, form))
+                if node in simulated:
+                    path = TRANSLATED.get((dialect, node), ask.PATHS[dialect])
+                    problems.append(path_problem(what, told.last_path(simulated[node]), path))
+    return problems
 
 
 def answer_problem(what: str, answer: Answer, node: str, form: str) -> str | None:
@@ -106,50 +114,8 @@ def answer_problem(what: str, answer: Answer, node: str, form: str) -> str | Non
     return None
 
 
-# === the same question in each dialect and form ===
-
-
-def openai(url: str) -> OpenAI:
-    return OpenAI(base_url=f"{url}/v1", api_key="none", timeout=120, max_retries=0)
-
-
-def openai_whole(url: str, model: str) -> Answer:
-    started = time.monotonic()
-    create = openai(url).chat.completions.with_raw_response.create
-    answer = create(model=model, messages=QUESTION, max_tokens=TOKENS)
-    text = answer.parse().choices[0].message.content or ""
-    return Answer(answer.headers.get("x-fleet-node"), text, 1, time.monotonic() - started)
-
-
-def openai_pieces(url: str, model: str) -> Answer:
-    started = time.monotonic()
-    create = openai(url).chat.completions.with_raw_response.create
-    answer = create(model=model, messages=QUESTION, max_tokens=TOKENS, stream=True)
-    deltas = [chunk.choices[0].delta.content for chunk in answer.parse() if chunk.choices]
-    pieces = [delta for delta in deltas if delta]
-    return Answer(answer.headers.get("x-fleet-node"), "".join(pieces), len(pieces), time.monotonic() - started)
-
-
-def ollama_whole(url: str, model: str) -> Answer:
-    started, nodes = time.monotonic(), []
-    answer = ollama_client(url, nodes).chat(model, QUESTION, options={"num_predict": TOKENS})
-    return Answer(nodes[0], answer.message.content, 1, time.monotonic() - started)
-
-
-def ollama_pieces(url: str, model: str) -> Answer:
-    started, nodes = time.monotonic(), []
-    stream = ollama_client(url, nodes).chat(model, QUESTION, options={"num_predict": TOKENS}, stream=True)
-    pieces = [piece.message.content for piece in stream if piece.message.content]
-    return Answer(nodes[0], "".join(pieces), len(pieces), time.monotonic() - started)
-
-
-def ollama_client(url: str, nodes: list[str | None]) -> ollama.Client:
-    """A client that adds to the list which node answered."""
-
-    def answered(answer) -> None:
-        nodes.append(answer.headers.get("x-fleet-node"))
-
-    return ollama.Client(url, timeout=120, event_hooks={"response": [answered]})
+def path_problem(what: str, got: str, wanted: str) -> str | None:
+    return None if got == wanted else f"{what}: expected the node to be asked for {wanted}, got {got}"
 
 
 if __name__ == "__main__":

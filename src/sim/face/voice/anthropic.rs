@@ -3,9 +3,9 @@
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use super::form::ToolCall;
-use super::voice::{Ending, Voice};
+use super::{Ending, Voice};
 use crate::sim::engine::Usage;
+use crate::sim::face::form::ToolCall;
 
 /// The head of a stream; the block that text goes into stands open.
 pub fn opening(voice: &Voice, usage: &Usage) -> Vec<Bytes> {
@@ -14,7 +14,7 @@ pub fn opening(voice: &Voice, usage: &Usage) -> Vec<Bytes> {
     message["stop_reason"] = Value::Null;
     message["usage"] = counts(usage);
     let mut events = vec![event(json!({"type": "message_start", "message": message}))];
-    if voice.form.call().is_none() {
+    if voice.call.form.call().is_none() {
         events.push(block_start(json!({"type": "text", "text": ""})));
     }
     events
@@ -27,7 +27,7 @@ pub fn piece(text: &str) -> Bytes {
 /// A whole tool call, or the end of the text; then the end of the message.
 pub fn closing(voice: &Voice, ending: &Ending) -> Vec<Bytes> {
     let mut events = Vec::new();
-    if let Some(call) = voice.form.call() {
+    if let Some(call) = voice.call.form.call() {
         events.push(block_start(block_of(voice, call, json!({}))));
         events.push(block_delta(json!({"type": "input_json_delta", "partial_json": call.arguments.to_string()})));
     }
@@ -41,15 +41,20 @@ pub fn closing(voice: &Voice, ending: &Ending) -> Vec<Bytes> {
     events
 }
 
-pub fn answer(voice: &Voice, text: &str, ending: &Ending) -> Value {
+pub fn answer(voice: &Voice, ending: &Ending) -> Value {
     let mut message = message(voice);
-    message["content"] = match voice.form.call() {
+    message["content"] = match voice.call.form.call() {
         Some(call) => json!([block_of(voice, call, call.arguments.clone())]),
-        None => json!([{"type": "text", "text": text}]),
+        None => json!([{"type": "text", "text": ending.text}]),
     };
     message["stop_reason"] = json!(stop_reason(voice, ending));
     message["usage"] = counts(&ending.usage);
     message
+}
+
+/// The answer of `/v1/messages/count_tokens`.
+pub fn count(tokens: usize) -> Value {
+    json!({"input_tokens": tokens})
 }
 
 pub fn error(status: u16, message: &str) -> Value {
@@ -65,7 +70,7 @@ pub fn error(status: u16, message: &str) -> Value {
 
 fn message(voice: &Voice) -> Value {
     json!({
-        "id": format!("msg_{}", voice.number),
+        "id": format!("msg_{}", voice.id),
         "type": "message",
         "role": "assistant",
         "model": voice.model,
@@ -74,7 +79,7 @@ fn message(voice: &Voice) -> Value {
 }
 
 fn block_of(voice: &Voice, call: &ToolCall, input: Value) -> Value {
-    json!({"type": "tool_use", "id": format!("toolu_{}", voice.number), "name": call.name, "input": input})
+    json!({"type": "tool_use", "id": format!("toolu_{}", voice.id), "name": call.name, "input": input})
 }
 
 /// Here what was cached does not count as input.
@@ -88,7 +93,7 @@ fn counts(usage: &Usage) -> Value {
 }
 
 fn stop_reason(voice: &Voice, ending: &Ending) -> &'static str {
-    match (voice.form.call(), ending.reason) {
+    match (voice.call.form.call(), ending.reason) {
         (Some(_), _) => "tool_use",
         (None, "length") => "max_tokens",
         (None, _) => "end_turn",

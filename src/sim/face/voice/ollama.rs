@@ -3,11 +3,11 @@
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use super::form::ToolCall;
-use super::voice::{Ending, Voice};
+use super::{Ending, Voice};
 use crate::date::rfc3339;
 use crate::routing::ask::Endpoint;
 use crate::sim::engine::Usage;
+use crate::sim::face::form::ToolCall;
 
 pub fn line(value: &Value) -> Bytes {
     Bytes::from(format!("{value}\n"))
@@ -21,7 +21,7 @@ pub fn piece(voice: &Voice, text: &str) -> Value {
 
 /// The tool call, if the answer is one, on a line of its own; then the last line.
 pub fn closing(voice: &Voice, ending: &Ending) -> Vec<Bytes> {
-    let call = voice.form.call().map(|call| {
+    let call = voice.call.form.call().map(|call| {
         let mut frame = piece(voice, "");
         frame["message"]["tool_calls"] = tool_calls(voice, call);
         line(&frame)
@@ -30,9 +30,9 @@ pub fn closing(voice: &Voice, ending: &Ending) -> Vec<Bytes> {
 }
 
 /// The whole answer.
-pub fn answer(voice: &Voice, text: &str, ending: &Ending) -> Value {
-    let mut frame = last(voice, text, ending);
-    if let Some(call) = voice.form.call() {
+pub fn answer(voice: &Voice, ending: &Ending) -> Value {
+    let mut frame = last(voice, &ending.text, ending);
+    if let Some(call) = voice.call.form.call() {
         frame["message"]["tool_calls"] = tool_calls(voice, call);
     }
     frame
@@ -59,14 +59,14 @@ fn last(voice: &Voice, text: &str, ending: &Ending) -> Value {
     }
     // Ours: Ollama does not tell.
     frame["cached_tokens"] = json!(usage.cached_tokens);
-    if voice.service.endpoint == Endpoint::OllamaGenerate && !ending.context.is_empty() {
+    if voice.call.endpoint == Endpoint::OllamaGenerate && !ending.context.is_empty() {
         frame["context"] = json!(ending.context);
     }
     frame
 }
 
 pub fn embeddings(voice: &Voice, vectors: &[Vec<f32>], usage: &Usage) -> Value {
-    if voice.service.endpoint == Endpoint::OllamaEmbeddings {
+    if voice.call.endpoint == Endpoint::OllamaEmbeddings {
         return json!({"embedding": vectors.first()});
     }
     json!({
@@ -84,7 +84,7 @@ pub fn error(message: &str) -> Value {
 
 fn tool_calls(voice: &Voice, call: &ToolCall) -> Value {
     let function = json!({"index": 0, "name": call.name, "arguments": call.arguments});
-    json!([{"id": format!("call_{}", voice.number), "function": function}])
+    json!([{"id": format!("call_{}", voice.id), "function": function}])
 }
 
 fn frame(voice: &Voice, text: &str) -> Value {
@@ -92,7 +92,7 @@ fn frame(voice: &Voice, text: &str) -> Value {
         "model": voice.model,
         "created_at": rfc3339(voice.time),
     });
-    match voice.service.endpoint {
+    match voice.call.endpoint {
         Endpoint::OllamaChat => frame["message"] = json!({"role": "assistant", "content": text}),
         _ => frame["response"] = json!(text),
     }

@@ -3,15 +3,25 @@
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use super::form::ToolCall;
-use super::text;
-use super::voice::{Ending, Voice};
+use super::{Ending, Voice};
 use crate::date::unix_seconds;
 use crate::routing::ask::Endpoint;
 use crate::sim::engine::Usage;
+use crate::sim::face::form::ToolCall;
+use crate::sim::face::text;
 
 pub fn event(value: &Value) -> Bytes {
     Bytes::from(format!("data: {value}\n\n"))
+}
+
+/// The chunk with a role and no text, where the engine begins with one.
+pub fn opening(voice: &Voice) -> Vec<Bytes> {
+    if !voice.kind.role_first || voice.call.endpoint != Endpoint::OpenAiChat {
+        return Vec::new();
+    }
+    let mut first = piece(voice, "");
+    first["choices"][0]["delta"]["role"] = json!("assistant");
+    vec![event(&first)]
 }
 
 pub fn piece(voice: &Voice, text: &str) -> Value {
@@ -21,13 +31,13 @@ pub fn piece(voice: &Voice, text: &str) -> Value {
 /// The tool call if there is one, the finish, the usage if the client asked for it, and the end mark.
 pub fn closing(voice: &Voice, ending: &Ending) -> Vec<Bytes> {
     let mut events = Vec::new();
-    if let Some(call) = voice.form.call() {
+    if let Some(call) = voice.call.form.call() {
         let mut chunk = piece(voice, "");
         chunk["choices"][0]["delta"]["tool_calls"] = tool_calls(voice, call);
         events.push(event(&chunk));
     }
     events.push(event(&chunk(voice, "", Some(finish_reason(voice, ending)))));
-    if voice.include_usage {
+    if voice.call.include_usage {
         let mut last = head(voice, true);
         last["choices"] = json!([]);
         last["usage"] = usage(&ending.usage);
@@ -37,12 +47,12 @@ pub fn closing(voice: &Voice, ending: &Ending) -> Vec<Bytes> {
     events
 }
 
-pub fn answer(voice: &Voice, text: &str, ending: &Ending) -> Value {
+pub fn answer(voice: &Voice, ending: &Ending) -> Value {
     let mut answer = head(voice, false);
     let reason = finish_reason(voice, ending);
-    answer["choices"] = match voice.service.endpoint {
-        Endpoint::OpenAiChat => json!([{"index": 0, "message": message(voice, text), "finish_reason": reason}]),
-        _ => json!([{"index": 0, "text": text, "logprobs": null, "finish_reason": reason}]),
+    answer["choices"] = match voice.call.endpoint {
+        Endpoint::OpenAiChat => json!([{"index": 0, "message": message(voice, &ending.text), "finish_reason": reason}]),
+        _ => json!([{"index": 0, "text": ending.text, "logprobs": null, "finish_reason": reason}]),
     };
     answer["usage"] = usage(&ending.usage);
     answer
@@ -50,14 +60,14 @@ pub fn answer(voice: &Voice, text: &str, ending: &Ending) -> Value {
 
 fn message(voice: &Voice, text: &str) -> Value {
     let mut message = json!({"role": "assistant", "content": text});
-    if let Some(call) = voice.form.call() {
+    if let Some(call) = voice.call.form.call() {
         message["tool_calls"] = tool_calls(voice, call);
     }
     message
 }
 
 pub fn embeddings(voice: &Voice, vectors: &[Vec<f32>], usage: &Usage) -> Value {
-    let numbers = |vector: &Vec<f32>| if voice.base64 { json!(text::base64(vector)) } else { json!(vector) };
+    let numbers = |vector: &Vec<f32>| if voice.call.base64 { json!(text::base64(vector)) } else { json!(vector) };
     let entry = |(index, vector)| json!({"object": "embedding", "index": index, "embedding": numbers(vector)});
     json!({
         "object": "list",
@@ -78,10 +88,10 @@ pub fn error(status: u16, message: &str) -> Value {
 
 fn chunk(voice: &Voice, text: &str, finish_reason: Option<&str>) -> Value {
     let mut chunk = head(voice, true);
-    chunk["choices"] = match voice.service.endpoint {
+    chunk["choices"] = match voice.call.endpoint {
         Endpoint::OpenAiChat => json!([{
             "index": 0,
-            "delta": {"role": "assistant", "content": text},
+            "delta": delta(voice, text),
             "finish_reason": finish_reason,
         }]),
         _ => json!([{"index": 0, "text": text, "logprobs": null, "finish_reason": finish_reason}]),
@@ -89,14 +99,18 @@ fn chunk(voice: &Voice, text: &str, finish_reason: Option<&str>) -> Value {
     chunk
 }
 
+fn delta(voice: &Voice, text: &str) -> Value {
+    if voice.kind.role_first { json!({"content": text}) } else { json!({"role": "assistant", "content": text}) }
+}
+
 fn head(voice: &Voice, stream: bool) -> Value {
-    let (prefix, object) = match (voice.service.endpoint, stream) {
+    let (prefix, object) = match (voice.call.endpoint, stream) {
         (Endpoint::OpenAiChat, true) => ("chatcmpl", "chat.completion.chunk"),
         (Endpoint::OpenAiChat, false) => ("chatcmpl", "chat.completion"),
         _ => ("cmpl", "text_completion"),
     };
     json!({
-        "id": format!("{prefix}-{}", voice.number),
+        "id": format!("{prefix}-{}", voice.id),
         "object": object,
         "created": unix_seconds(voice.time),
         "model": voice.model,
@@ -116,7 +130,7 @@ fn usage(usage: &Usage) -> Value {
 fn tool_calls(voice: &Voice, call: &ToolCall) -> Value {
     json!([{
         "index": 0,
-        "id": format!("call_{}", voice.number),
+        "id": format!("call_{}", voice.id),
         "type": "function",
         "function": {"name": call.name, "arguments": call.arguments.to_string()},
     }])
@@ -124,7 +138,7 @@ fn tool_calls(voice: &Voice, call: &ToolCall) -> Value {
 
 /// OpenAI knows no `load`.
 fn finish_reason(voice: &Voice, ending: &Ending) -> &'static str {
-    match (voice.form.call(), ending.reason) {
+    match (voice.call.form.call(), ending.reason) {
         (Some(_), _) => "tool_calls",
         (None, "length") => "length",
         (None, _) => "stop",
