@@ -18,6 +18,8 @@ mod client;
 mod http1;
 #[path = "../../tests/it/gate/launch.rs"]
 mod launch;
+#[path = "../provenance.rs"]
+mod provenance;
 
 mod conversation;
 mod numbers;

@@ -2,11 +2,11 @@
 
 use std::fmt::Write;
 use std::path::Path;
-use std::process::Command;
 
 use serde_json::json;
 
 use crate::plan::Plan;
+use crate::provenance;
 use crate::summary::{Summary, Target};
 
 /// A name, and the number under it.
@@ -40,11 +40,11 @@ pub fn print(plan: &Plan, fleet: &Summary, shuffle: &Summary, targets: &[Target]
 pub fn keep(plan: &Plan, runs: &[Summary], targets: &[Target]) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("perf/results");
     std::fs::create_dir_all(&folder).expect("perf/results");
-    let name = format!("first_light-{}", said("date", &["-u", "+%Y-%m-%d"]));
+    let name = format!("first_light-{}", provenance::date());
     let summary = json!({
         "command": "cargo run --release --example first_light",
-        "commit": said("git", &["describe", "--always", "--dirty", "--abbrev=12"]),
-        "machine": machine(),
+        "commit": provenance::commit(),
+        "machine": provenance::machine(),
         "seed": plan.seed,
         "conversations": plan.conversations.len(),
         "spread_s": plan.spread.as_secs(),
@@ -80,22 +80,4 @@ fn csv(runs: &[Summary]) -> String {
         );
     }
     text
-}
-
-fn machine() -> String {
-    let cores = std::thread::available_parallelism().map_or(0, usize::from);
-    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let line = info.lines().find(|line| line.starts_with("model name"));
-    let name = line.and_then(|line| line.split(": ").nth(1));
-    format!("{cores} cores, {}", name.unwrap_or("processor unknown"))
-}
-
-/// What a command prints, or `unknown`.
-fn said(program: &str, arguments: &[&str]) -> String {
-    let output = Command::new(program).args(arguments).output();
-    let text = output.map(|o| String::from_utf8_lossy(&o.stdout).trim().to_owned());
-    match text {
-        Ok(text) if !text.is_empty() => text,
-        _ => "unknown".to_owned(),
-    }
 }

@@ -17,6 +17,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 
 use super::ingress::Ingress;
+use super::lists;
 use super::probe::Prober;
 use super::site::Site;
 use super::telemetry::Telemetry;
@@ -56,6 +57,7 @@ impl BackgroundService for Caretaker {
             _ = shutdown.changed() => {}
             _ = self.keep_polling(news.clone()) => {}
             _ = self.keep_checking(news) => {}
+            _ = lists::keep(self.ingress.clone()) => {}
         }
     }
 }
@@ -73,6 +75,7 @@ impl Caretaker {
         let _ = timeout(FIRST_LOOK_MAX, async { while polls.join_next().await.is_some() {} }).await;
         polls.detach_all();
         let _ = timeout(FIRST_LOOK_MAX, self.ingress.balancer.backends().run_health_check(true)).await;
+        self.ingress.lists.catch_up(&self.ingress);
     }
 
     /// Has a task of its own ask each site, for as long as that is in force.

@@ -1,119 +1,137 @@
 //! One list of models for many nodes, in each dialect's form.
 //!
-//! Pure functions over what the nodes listed last; nobody who asks waits for a node. Of several
-//! entries with one name the one that tells most is shown, and equal ones are decided by their
-//! content, so the order of the nodes never matters. Entries are otherwise passed on as the engine
-//! wrote them.
+//! Pure functions over what the nodes listed last; nobody who asks waits for a node. Each model is
+//! shown once, under one of its spellings (`names`). Of several entries the one that tells most is
+//! shown, and equal ones are decided by their content, so the order of the nodes never matters.
+//! Entries are otherwise passed on as the engine wrote them.
 
+mod drift;
+mod names;
+mod quantisation;
 mod timestamp;
 
-use std::cmp::Ordering;
-use std::collections::BTreeMap;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
+pub use drift::{Drift, Kind, drifts, labels};
+pub use names::Spellings;
+
 use crate::engines::Listing;
-use crate::routing::name;
+use crate::routing::name::{self, Naming};
 
 /// What one node listed last.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Node<'a> {
     pub name: &'a str,
     /// Calls in Ollama's dialect reach this node's models.
     pub speaks_ollama: bool,
+    pub naming: Naming,
     pub listings: &'a [Listing],
+    /// Configured names that this node serves, each with the model behind it.
+    pub aliases: Vec<(&'a str, &'a Listing)>,
+    /// The window that each of its models runs with, or ran with last, where that is known.
+    pub windows: BTreeMap<String, u32>,
+}
+
+/// One node's copy of a model, under the name that clients see.
+#[derive(Clone, Copy, Debug)]
+pub struct Copied<'a> {
+    node: &'a Node<'a>,
+    listing: &'a Listing,
+    shown: &'a str,
+    is_alias: bool,
+}
+
+/// What clients see: the nodes' own models, and what they serve under the configured names. These
+/// are looked up first, so a model that has the name of one is not seen beside it.
+pub fn seen<'a>(nodes: &'a [Node<'a>], configured: &BTreeSet<String>) -> Vec<Copied<'a>> {
+    let own = names::own(nodes).into_iter();
+    let mut seen: Vec<Copied> = own.filter(|copy| !configured.contains(&name::fold(copy.shown))).collect();
+    for node in nodes {
+        let aliases = node.aliases.iter();
+        seen.extend(aliases.map(|&(shown, listing)| Copied { node, listing, shown, is_alias: true }));
+    }
+    seen
 }
 
 /// `/api/tags`: each model once, with the names of the nodes that hold it.
-pub fn tags(nodes: &[Node]) -> Value {
-    let models = merge_tags(nodes).into_values().map(|(mut entry, holders)| {
-        entry["nodes"] = holders.into();
-        entry
-    });
-    json!({ "models": models.collect::<Vec<_>>() })
+pub fn tags(seen: &[Copied]) -> Value {
+    let (native, other): (Vec<Copied>, Vec<Copied>) = seen.iter().partition(|copy| copy.node.speaks_ollama);
+    let mut entries: BTreeMap<&str, Value> = BTreeMap::new();
+    let mut natively: BTreeSet<String> = BTreeSet::new();
+    for (shown, copies) in by_name(native.iter().filter(|copy| copy.listing.tags.is_some())) {
+        natively.insert(name::fold(shown));
+        let told = copies.iter().filter_map(|copy| copy.listing.tags.as_ref()).filter(|entry| entry.is_object());
+        if let Some(entry) = richest(told.map(Cow::Borrowed)) {
+            entries.insert(shown, with_holders(named(entry, &["name", "model"], shown), &copies));
+        }
+    }
+    // Models of other engines are reached by translation, but only where no node speaks natively.
+    for (shown, copies) in by_name(other.iter().filter(|copy| !natively.contains(&name::fold(copy.shown)))) {
+        entries.insert(shown, with_holders(as_ollama(shown), &copies));
+    }
+    json!({ "models": entries.into_values().collect::<Vec<_>>() })
 }
 
 /// `/api/ps`: every copy in memory, with the name of its node.
-pub fn ps(nodes: &[Node]) -> Value {
+pub fn ps(seen: &[Copied]) -> Value {
     let mut copies = BTreeMap::new();
-    for node in nodes.iter().filter(|node| node.speaks_ollama) {
-        for listing in node.listings {
-            if let Some(mut entry) = listing.ps.clone().filter(Value::is_object) {
-                entry["node"] = node.name.into();
-                copies.insert((&listing.name, node.name), entry);
-            }
+    for copy in seen.iter().filter(|copy| copy.node.speaks_ollama && !copy.is_alias) {
+        if let Some(entry) = copy.listing.ps.as_ref().filter(|entry| entry.is_object()) {
+            let mut entry = named(entry.clone(), &["name", "model"], copy.shown);
+            entry["node"] = copy.node.name.into();
+            copies.insert((copy.shown, copy.node.name, copy.listing.name.as_str()), entry);
         }
     }
     json!({ "models": copies.into_values().collect::<Vec<_>>() })
 }
 
-/// `/v1/models`: every model, Ollama's too.
-pub fn openai_models(nodes: &[Node]) -> Value {
-    json!({ "object": "list", "data": merge_openai(nodes).into_values().collect::<Vec<_>>() })
+/// The entries of `/v1/models` by id: every model, Ollama's too.
+pub fn openai_models<'a>(seen: &[Copied<'a>]) -> BTreeMap<&'a str, Value> {
+    let groups = by_name(seen.iter()).into_iter();
+    let entries = groups.filter_map(|(shown, copies)| {
+        let told = copies.iter().map(|copy| match &copy.listing.openai {
+            Some(entry) => Cow::Borrowed(entry),
+            None => Cow::Owned(as_openai(copy.listing)),
+        });
+        Some((shown, named(richest(told)?, &["id"], shown)))
+    });
+    entries.collect()
 }
 
-/// `/v1/models/{id}`. Ollama's models answer to every spelling that Ollama would accept.
-pub fn openai_model(nodes: &[Node], id: &str) -> Option<Value> {
-    let mut models = merge_openai(nodes);
-    if let Some(model) = models.remove(id) {
-        return Some(model);
+/// The copies under each name.
+fn by_name<'a, 'b>(copies: impl Iterator<Item = &'b Copied<'a>>) -> BTreeMap<&'a str, Vec<Copied<'a>>>
+where
+    'a: 'b,
+{
+    let mut names: BTreeMap<&str, Vec<Copied>> = BTreeMap::new();
+    for copy in copies {
+        names.entry(copy.shown).or_default().push(*copy);
     }
-    let folded = name::fold(id);
-    let listings = nodes.iter().flat_map(|node| node.listings);
-    let alike = listings.filter(|listing| is_ollamas(listing) && name::fold(&listing.name) == folded);
-    models.remove(alike.map(|listing| listing.name.as_str()).min()?)
+    names
 }
 
-/// A name under which nodes hold different models.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Conflict {
-    pub name: String,
-    /// Digest to the nodes that report it.
-    pub digests: BTreeMap<String, Vec<String>>,
+fn with_holders(mut entry: Value, copies: &[Copied]) -> Value {
+    let holders: BTreeSet<&str> = copies.iter().map(|copy| copy.node.name).collect();
+    entry["nodes"] = holders.into_iter().collect();
+    entry
 }
 
-/// Names that do not mean the same everywhere, for operators to see.
-pub fn conflicts(nodes: &[Node]) -> Vec<Conflict> {
-    let mut names: BTreeMap<&str, BTreeMap<String, Vec<String>>> = BTreeMap::new();
-    for node in nodes {
-        for listing in node.listings {
-            let digest = listing.tags.as_ref().and_then(|entry| entry["digest"].as_str());
-            if let Some(digest) = digest {
-                let holders = names.entry(&listing.name).or_default().entry(digest.to_string()).or_default();
-                holders.push(node.name.to_string());
-                holders.sort();
-            }
-        }
+/// The entry under the name that clients see.
+fn named(mut entry: Value, keys: &[&str], shown: &str) -> Value {
+    if let Some(fields) = entry.as_object_mut() {
+        fields.extend(keys.iter().map(|key| (key.to_string(), shown.into())));
     }
-    let differing = names.into_iter().filter(|(_, digests)| digests.len() > 1);
-    differing.map(|(name, digests)| Conflict { name: name.to_string(), digests }).collect()
-}
-
-fn merge_tags<'a>(nodes: &[Node<'a>]) -> BTreeMap<&'a str, (Value, Vec<&'a str>)> {
-    let mut merged: BTreeMap<&str, (Value, Vec<&str>)> = BTreeMap::new();
-    // Models of other engines are reached by translation, but only where no node speaks natively.
-    for native in [true, false] {
-        let natively_held: Vec<&str> = if native { Vec::new() } else { merged.keys().copied().collect() };
-        for node in nodes.iter().filter(|node| node.speaks_ollama == native) {
-            for listing in node.listings.iter().filter(|listing| !natively_held.contains(&listing.name.as_str())) {
-                let entry = if native { listing.tags.clone() } else { Some(as_ollama(listing)) };
-                if let Some(entry) = entry.filter(Value::is_object) {
-                    let (kept, holders) = merged.entry(&listing.name).or_insert((Value::Null, Vec::new()));
-                    keep_richer(kept, entry);
-                    holders.push(node.name);
-                    holders.sort_unstable();
-                }
-            }
-        }
-    }
-    merged
+    entry
 }
 
 /// An entry with the fields that Ollama's clients insist on, for a model of which they are not known.
-fn as_ollama(listing: &Listing) -> Value {
+fn as_ollama(name: &str) -> Value {
     json!({
-        "name": listing.name,
-        "model": listing.name,
+        "name": name,
+        "model": name,
         "modified_at": "1970-01-01T00:00:00Z",
         "size": 0,
         "digest": "",
@@ -122,19 +140,6 @@ fn as_ollama(listing: &Listing) -> Value {
             "parameter_size": "", "quantization_level": "",
         },
     })
-}
-
-fn merge_openai<'a>(nodes: &[Node<'a>]) -> BTreeMap<&'a str, Value> {
-    let mut merged = BTreeMap::new();
-    for listing in nodes.iter().flat_map(|node| node.listings) {
-        let entry = listing.openai.clone().unwrap_or_else(|| as_openai(listing));
-        keep_richer(merged.entry(listing.name.as_str()).or_insert(Value::Null), entry);
-    }
-    merged
-}
-
-fn is_ollamas(listing: &Listing) -> bool {
-    listing.tags.is_some() || listing.ps.is_some()
 }
 
 /// An Ollama model as Ollama's own `/v1/models` shows it.
@@ -149,14 +154,27 @@ fn namespace(name: &str) -> &str {
     name.rsplit('/').nth(1).unwrap_or("library")
 }
 
-fn keep_richer(kept: &mut Value, entry: Value) {
-    if by_richness(&entry, kept) == Ordering::Greater {
-        *kept = entry;
+/// The entry that tells most; of those, the one whose text comes last.
+fn richest<'a>(entries: impl Iterator<Item = Cow<'a, Value>>) -> Option<Value> {
+    let mut best: Vec<Cow<Value>> = Vec::new();
+    let mut most = 0;
+    for entry in entries {
+        let told = facts(&entry);
+        if told > most {
+            best.clear();
+            most = told;
+        }
+        if told == most && !best.contains(&entry) {
+            best.push(entry);
+        }
     }
+    let one = if best.len() < 2 { best.pop() } else { last_by_text(best) };
+    one.map(Cow::into_owned)
 }
 
-fn by_richness(a: &Value, b: &Value) -> Ordering {
-    facts(a).cmp(&facts(b)).then_with(|| a.to_string().cmp(&b.to_string()))
+fn last_by_text(entries: Vec<Cow<Value>>) -> Option<Cow<Value>> {
+    let texts = entries.into_iter().map(|entry| (entry.to_string(), entry));
+    texts.max_by(|(a, _), (b, _)| a.cmp(b)).map(|(_, entry)| entry)
 }
 
 /// How much an entry tells.

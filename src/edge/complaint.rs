@@ -3,20 +3,21 @@
 //! One place for both, so that a node that answers both alike has one problem and not two.
 
 use super::fetch::Fetched;
+use super::problem::{Ailment, Finding};
 use crate::engines::Engine;
 
 /// The node will serve soon: no failure.
 pub const LOADING: &str = "loading";
 
 /// What the status says; `None` if it is good. The engine, if known, tells what it means by a 503.
-pub fn about(answer: &Fetched, path: &str, engine: Option<&Engine>) -> Option<String> {
+pub fn about(answer: &Fetched, path: &str, engine: Option<&Engine>) -> Option<Finding> {
     let status = answer.status.as_u16();
     let loads = |engine: &Engine| status == 503 && (engine.probe.says_loading)(&answer.body);
     match status {
         200..300 => None,
-        _ if engine.is_some_and(loads) => Some(LOADING.to_string()),
-        401 | 403 => Some(format!("it refuses our key ({status}): see `api_key`")),
-        _ => Some(format!("it answers {status} to GET {path}")),
+        _ if engine.is_some_and(loads) => Some(Finding::new(Ailment::Loading, LOADING)),
+        401 | 403 => Some(Finding::new(Ailment::Auth, format!("it refuses our key ({status}): see `api_key`"))),
+        _ => Some(format!("it answers {status} to GET {path}").into()),
     }
 }
 
@@ -29,7 +30,8 @@ mod tests {
     fn check(engine: Option<&str>, status: u16, body: &'static str, expected: Option<&str>) {
         let answer = Fetched { status: status.try_into().unwrap(), body: body.into() };
         let engine = engine.and_then(engines::find);
-        assert_eq!(about(&answer, "/x", engine).as_deref(), expected, "{body}");
+        let found = about(&answer, "/x", engine).map(|finding| finding.words);
+        assert_eq!(found.as_deref(), expected, "{body}");
     }
 
     #[test]

@@ -70,7 +70,7 @@ async fn locate(resolver: Arc<dyn Resolver>, site: Arc<Site>) {
             let known = site.address.load_full().map(|known| *known);
             site.move_to(first_open(&addresses, known).await);
         }
-        Err(problem) => site.note(Finder::Address, &problem),
+        Err(problem) => site.note(Finder::Address, problem),
     }
 }
 
@@ -84,7 +84,7 @@ async fn look_up(resolver: Arc<dyn Resolver>, roster: Arc<Roster>, name: Arc<Nam
         }
         Err(problem) => problem,
     };
-    if let Some(news) = name.problem.note(Finder::Address, &problem) {
+    if let Some(news) = name.problem.note(Finder::Address, problem.into()) {
         log::info!("{}: {}", name.upstream.name, if news.is_empty() { "found" } else { news.as_str() });
     }
 }

@@ -1,136 +1,198 @@
-//! The merged lists as bytes, made again only when a node's own list or its health has changed.
+//! The merged lists as bytes, made anew in the background when what they are made of changes.
 //!
-//! Merging clones every entry of every node; clients ask for lists often, and some all the time.
+//! Merging reads every entry of every node; clients ask for lists often, and some all the time. So who
+//! asks is handed what is there, and never waits for a node or a merge. What differs between nodes is
+//! found at the same time, and told once.
 
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::convert::Infallible;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use arc_swap::ArcSwapOption;
+use arc_swap::ArcSwap;
 use bytes::Bytes;
-use serde_json::Value;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::time::sleep;
 
-use super::catalogue;
+use super::catalogue::{self, Copied, Drift, Spellings};
 use super::ingress::Ingress;
-use super::roster::Nodes;
+use super::metrics::Metrics;
 use super::site::Site;
 use crate::engines::Listing;
 use crate::routing::ask::Dialect;
+use crate::routing::fleet::UpstreamId;
 use crate::routing::group::Groups;
-use crate::routing::name::Naming;
+use crate::routing::name::{self, Naming};
 
-/// The latest lists, and what they were made of.
+/// How soon a change is seen. Looking compares pointers and costs microseconds.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// After making lists, so many times as long is rested: busy Ollama nodes change theirs with every
+/// request, and the lists of a large fleet must not take more than a twentieth of a core.
+const REST_TIMES: u32 = 19;
+
+/// The latest lists.
 #[derive(Default)]
 pub struct Lists {
-    made: ArcSwapOption<Made>,
+    made: ArcSwap<Made>,
+    /// One at a time, so that each change is told once.
+    catching_up: Mutex<()>,
 }
 
+/// Lists, and what they were made of.
 pub struct Made {
-    nodes: Arc<Nodes>,
-    of: Vec<Option<Arc<Vec<Listing>>>>,
+    of: Sources,
     pub tags: Bytes,
     pub ps: Bytes,
     pub openai: Bytes,
+    models: HashMap<String, Bytes>,
+    spellings: Spellings,
+    /// What differs between the nodes that are up.
+    pub drifts: Vec<Drift>,
+}
+
+/// The servers that are up with what they listed last, and the configured names.
+#[derive(Default)]
+struct Sources {
+    sites: Vec<(Arc<Site>, Arc<Vec<Listing>>)>,
+    groups: Groups,
+}
+
+/// Keeps the lists up to date.
+pub async fn keep(ingress: Arc<Ingress>) -> Infallible {
+    let mut rest = LOOK_EVERY;
+    loop {
+        sleep(rest).await;
+        let began = Instant::now();
+        ingress.lists.catch_up(&ingress);
+        rest = LOOK_EVERY.max(began.elapsed() * REST_TIMES);
+    }
 }
 
 impl Lists {
-    /// The lists of the nodes that are up now.
-    pub fn now(&self, ingress: &Ingress) -> Arc<Made> {
+    /// The latest, from memory.
+    pub fn latest(&self) -> Arc<Made> {
+        self.made.load_full()
+    }
+
+    /// Makes the lists anew if they are out of date.
+    pub fn catch_up(&self, ingress: &Ingress) {
+        let _alone = self.catching_up.lock();
+        let (before, of) = (self.latest(), Sources::now(ingress));
+        if before.of == of {
+            return;
+        }
+        let made = Arc::new(make(ingress, of));
+        self.made.store(made.clone());
+        tell(&before.drifts, &made.drifts, &ingress.metrics);
+    }
+}
+
+/// Of no nodes.
+impl Default for Made {
+    fn default() -> Made {
+        let models = Bytes::from_static(br#"{"models":[]}"#);
+        Made {
+            of: Sources::default(),
+            tags: models.clone(),
+            ps: models,
+            openai: Bytes::from_static(br#"{"data":[],"object":"list"}"#),
+            models: HashMap::new(),
+            spellings: Spellings::default(),
+            drifts: Vec::new(),
+        }
+    }
+}
+
+impl Made {
+    /// One OpenAI entry, by any spelling its node accepts.
+    pub fn openai_model(&self, id: &str) -> Option<Bytes> {
+        self.models.get(id).or_else(|| self.models.get(self.spellings.meant(id)?)).cloned()
+    }
+}
+
+impl Sources {
+    fn now(ingress: &Ingress) -> Sources {
         let nodes = ingress.roster.nodes();
-        let of = live(ingress, &nodes);
-        let is_current = |made: &Arc<Made>| Arc::ptr_eq(&made.nodes, &nodes) && is_same(&made.of, &of);
-        self.made.load_full().filter(is_current).unwrap_or_else(|| {
-            let made = Arc::new(make(ingress, nodes, of));
-            self.made.store(Some(made.clone()));
-            made
-        })
+        let (up, groups) = ingress.fleet.with(|fleet, _| {
+            let row_up = |row: &UpstreamId| fleet.upstream(*row).is_some_and(|upstream| upstream.healthy);
+            let up = |site: &&Arc<Site>| site.rows.iter().any(row_up);
+            (nodes.sites().filter(up).cloned().collect::<Vec<_>>(), fleet.rules.groups.clone())
+        });
+        let sites = up.into_iter().map(|site| {
+            let listings = site.listings.load_full();
+            (site, listings)
+        });
+        Sources { sites: sites.collect(), groups }
     }
 }
 
-/// One OpenAI entry, by any spelling its node accepts.
-pub fn openai_model(ingress: &Ingress, id: &str) -> Option<Value> {
-    let nodes = ingress.roster.nodes();
-    merged(ingress, &nodes, &live(ingress, &nodes), |nodes| catalogue::openai_model(nodes, id))
+impl PartialEq for Sources {
+    fn eq(&self, other: &Sources) -> bool {
+        let places = |(site, listings): &(Arc<Site>, Arc<_>)| (Arc::as_ptr(site), Arc::as_ptr(listings));
+        self.sites.iter().map(places).eq(other.sites.iter().map(places)) && self.groups == other.groups
+    }
 }
 
-/// Names under which nodes that are up hold different models.
-pub fn conflicts(ingress: &Ingress) -> Vec<catalogue::Conflict> {
-    let nodes = ingress.roster.nodes();
-    merged(ingress, &nodes, &live(ingress, &nodes), catalogue::conflicts)
+fn make(ingress: &Ingress, of: Sources) -> Made {
+    let told = of.sites.iter().map(|(site, listings)| told(ingress, site, listings, &of.groups));
+    let nodes: Vec<catalogue::Node> = told.collect();
+    let configured: BTreeSet<String> = of.groups.listed().iter().map(|group| name::fold(&group.name)).collect();
+    let seen: Vec<Copied> = catalogue::seen(&nodes, &configured);
+    let models = catalogue::openai_models(&seen);
+    let bytes = |value: &Value| Bytes::from(value.to_string());
+    Made {
+        tags: bytes(&catalogue::tags(&seen)),
+        ps: bytes(&catalogue::ps(&seen)),
+        openai: bytes(&json!({ "object": "list", "data": models.values().collect::<Vec<_>>() })),
+        models: models.iter().map(|(id, model)| (id.to_string(), bytes(model))).collect(),
+        spellings: Spellings::of(&seen),
+        drifts: catalogue::drifts(&nodes),
+        of,
+    }
 }
 
-/// Of each site its list, if it is up.
-fn live(ingress: &Ingress, nodes: &Nodes) -> Vec<Option<Arc<Vec<Listing>>>> {
-    let up: Vec<bool> = ingress.fleet.with(|fleet, _| {
-        let up = |row| fleet.upstream(row).is_some_and(|upstream| upstream.healthy);
-        nodes.sites().map(|site| site.rows.iter().any(|row| up(*row))).collect()
+fn told<'a>(ingress: &Ingress, site: &'a Site, listings: &'a [Listing], groups: &'a Groups) -> catalogue::Node<'a> {
+    let engine = site.engine.get();
+    let naming = engine.map_or(Naming::Exact, |engine| engine.naming);
+    let windows: BTreeMap<String, u32> = ingress.fleet.with(|fleet, _| {
+        let window = |held: &crate::routing::upstream::Holding| Some((held.name.clone(), held.context_tokens?));
+        site.rows.iter().flat_map(|row| fleet.holdings_of(*row)).filter_map(window).collect()
     });
-    nodes.sites().zip(up).map(|(site, up)| up.then(|| site.listings.load_full())).collect()
-}
-
-fn is_same(a: &[Option<Arc<Vec<Listing>>>], b: &[Option<Arc<Vec<Listing>>>]) -> bool {
-    let same = |(a, b): (&Option<Arc<_>>, &Option<Arc<_>>)| match (a, b) {
-        (Some(a), Some(b)) => Arc::ptr_eq(a, b),
-        (None, None) => true,
-        _ => false,
-    };
-    a.len() == b.len() && a.iter().zip(b).all(same)
-}
-
-fn make(ingress: &Ingress, nodes: Arc<Nodes>, of: Vec<Option<Arc<Vec<Listing>>>>) -> Made {
-    let bytes = |merge: fn(&[catalogue::Node]) -> Value| Bytes::from(merged(ingress, &nodes, &of, merge).to_string());
-    let (tags, ps, openai) = (bytes(catalogue::tags), bytes(catalogue::ps), bytes(catalogue::openai_models));
-    Made { nodes, of, tags, ps, openai }
-}
-
-fn merged<T>(
-    ingress: &Ingress,
-    nodes: &Nodes,
-    of: &[Option<Arc<Vec<Listing>>>],
-    merge: impl Fn(&[catalogue::Node]) -> T,
-) -> T {
-    let groups = ingress.fleet.with(|fleet, _| fleet.rules.groups.clone());
-    let listings: Vec<Option<Vec<Listing>>> = nodes
-        .sites()
-        .zip(of)
-        .map(|(node, listings)| listings.as_ref().map(|listings| with_groups(node, listings, &groups)))
-        .collect();
-    let nodes: Vec<catalogue::Node> = nodes
-        .sites()
-        .zip(&listings)
-        .filter_map(|(node, listings)| {
-            let speaks_ollama = node.engine.get().is_some_and(|engine| engine.dialects.contains(&Dialect::Ollama));
-            Some(catalogue::Node { name: &node.name, listings: listings.as_ref()?, speaks_ollama })
-        })
-        .collect();
-    merge(&nodes)
-}
-
-/// A node's models, and once more under the name of each group that they serve.
-fn with_groups(node: &Site, listings: &[Listing], groups: &Groups) -> Vec<Listing> {
-    let mut all = listings.to_vec();
-    for group in groups.listed() {
-        let mine = group.targets.iter().filter(|target| node.rows.contains(&target.upstream));
-        let served = mine.flat_map(|target| listings.iter().find(|listing| is_named(node, listing, &target.model)));
-        all.extend(served.take(1).map(|listing| renamed(listing, &group.name)));
-    }
-    all
-}
-
-fn is_named(node: &Site, listing: &Listing, model: &str) -> bool {
-    let naming = node.engine.get().map_or(Naming::Exact, |engine| engine.naming);
-    naming.is_same(&listing.name, model)
-}
-
-fn renamed(listing: &Listing, name: &str) -> Listing {
-    let entry = |entry: &Option<Value>, keys: &[&str]| {
-        let mut entry = entry.clone()?;
-        let fields = entry.as_object_mut()?;
-        fields.extend(keys.iter().map(|key| (key.to_string(), name.into())));
-        Some(entry)
-    };
-    Listing {
-        name: name.to_string(),
-        tags: entry(&listing.tags, &["name", "model"]),
-        ps: None,
-        openai: entry(&listing.openai, &["id"]),
+    let aliases = groups.listed().into_iter().filter_map(|group| {
+        let mine = group.targets.iter().filter(|target| site.rows.contains(&target.upstream));
+        let mut served =
+            mine.filter_map(|target| listings.iter().find(|held| naming.is_same(&held.name, &target.model)));
+        Some((group.name.as_str(), served.next()?))
+    });
+    catalogue::Node {
+        name: &site.name,
+        speaks_ollama: engine.is_some_and(|engine| engine.dialects.contains(&Dialect::Ollama)),
+        naming,
+        listings,
+        aliases: aliases.collect(),
+        windows,
     }
 }
+
+/// Says what has changed, and shows what there is.
+fn tell(before: &[Drift], now: &[Drift], metrics: &Metrics) {
+    for new in now.iter().filter(|drift| !before.contains(drift)) {
+        log::warn!("{}", new.describe());
+    }
+    let same = |a: &Drift, b: &Drift| (&a.model, a.kind) == (&b.model, b.kind);
+    for gone in before.iter().filter(|gone| !now.iter().any(|drift| same(drift, gone))) {
+        log::info!("{}: its {} no longer differs between the nodes that are up", gone.model, gone.kind.name());
+    }
+    let labels = catalogue::labels(now);
+    for (model, kind) in catalogue::labels(before).into_keys().filter(|label| !labels.contains_key(label)) {
+        let _ = metrics.model_drift.remove_label_values(&[model, kind]);
+    }
+    for ((model, kind), count) in labels {
+        metrics.model_drift.with_label_values(&[model, kind]).set(count);
+    }
+}
+
+#[cfg(test)]
+mod tests;

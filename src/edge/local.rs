@@ -7,9 +7,9 @@ use pingora_core::Result;
 use pingora_proxy::Session;
 use serde_json::{Value, json};
 
+use super::answer;
 use super::ingress::Ingress;
 use super::route::Local;
-use super::{answer, lists};
 use crate::routing::ask::Dialect;
 use crate::wire;
 
@@ -22,11 +22,11 @@ pub async fn serve(ingress: &Ingress, session: &mut Session, local: Local) -> Re
         Local::Version => answer::json(session, 200, &version(ingress)).await,
         Local::Healthz => answer::json(session, 200, &json!({"status": "alive"})).await,
         Local::Readyz => ready(ingress, session).await,
-        Local::Tags => list(session, ingress.lists.now(ingress).tags.clone()).await,
-        Local::Ps => list(session, ingress.lists.now(ingress).ps.clone()).await,
-        Local::Models => list(session, ingress.lists.now(ingress).openai.clone()).await,
-        Local::Model(id) => match lists::openai_model(ingress, &id) {
-            Some(model) => answer::json(session, 200, &model).await,
+        Local::Tags => list(session, ingress.lists.latest().tags.clone()).await,
+        Local::Ps => list(session, ingress.lists.latest().ps.clone()).await,
+        Local::Models => list(session, ingress.lists.latest().openai.clone()).await,
+        Local::Model(id) => match ingress.lists.latest().openai_model(&id) {
+            Some(model) => list(session, model).await,
             None => {
                 let body = wire::error::body(Dialect::OpenAi, 404, "no such model; GET /v1/models lists what there is");
                 answer::write(session, 404, "application/json", body).await

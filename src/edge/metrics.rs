@@ -1,10 +1,10 @@
 //! What is counted, for Prometheus.
 //!
-//! Label values come from the configuration and from fixed sets, never from clients. A registry of our
-//! own, not the global one: two gateways in one process do not share counts.
+//! Label values come from the configuration, from fixed sets and, bounded, from what nodes list; never
+//! from clients. A registry of our own, not the global one: two gateways in one process do not share counts.
 
 use prometheus::{
-    Encoder, Histogram, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, Opts, Registry, TextEncoder,
+    Encoder, Histogram, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder,
 };
 
 use super::verdict::Verdict;
@@ -20,6 +20,7 @@ pub struct Metrics {
     pub prompt_tokens: IntCounterVec,
     pub queue_waiting: IntGauge,
     pub queue_wait_seconds: Histogram,
+    pub model_drift: IntGaugeVec,
 }
 
 /// From a warm cache hit to a cold load of a large model.
@@ -52,6 +53,11 @@ impl Metrics {
                 requests.with_label_values(&[dialect.name(), verdict.name()]);
             }
         }
+        let model_drift = IntGaugeVec::new(
+            Opts::new("warmgate_model_drift", "Models that differ between nodes under one name, by what differs"),
+            &["model", "kind"],
+        )?;
+        registry.register(Box::new(model_drift.clone()))?;
         Ok(Metrics {
             requests,
             attempts: counter("warmgate_attempts_total", "Attempts at nodes by result", &["node", "result"])?,
@@ -65,6 +71,7 @@ impl Metrics {
             first_byte_seconds,
             queue_waiting,
             queue_wait_seconds,
+            model_drift,
             registry,
         })
     }

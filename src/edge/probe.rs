@@ -7,9 +7,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::complaint::{self, LOADING};
+use super::complaint;
 use super::fetch::{FetchError, Fetched, Fetcher};
-use super::problem::Finder;
+use super::problem::{Ailment, Finder, Finding};
 use super::shared_fleet::SharedFleet;
 use super::site::Site;
 use crate::engines::Engine;
@@ -38,16 +38,16 @@ impl Prober {
                 }
                 Ok(())
             }
-            Err(problem) if problem == LOADING => {
-                site.note(Finder::Probe, LOADING);
+            Err(problem) if problem.ailment == Ailment::Loading => {
+                site.note(Finder::Probe, problem);
                 if site.standing.saw_loading() {
                     site.learn_health(&self.fleet, false);
                 }
                 Ok(())
             }
             Err(problem) => {
-                site.note(Finder::Probe, &problem);
-                Err(problem)
+                site.note(Finder::Probe, problem.clone());
+                Err(problem.words)
             }
         }
     }
@@ -71,12 +71,15 @@ impl Prober {
     }
 }
 
-fn judge(engine: &Engine, answer: Result<(Fetched, &'static str), FetchError>) -> Result<(), String> {
+fn judge(engine: &Engine, answer: Result<(Fetched, &'static str), FetchError>) -> Result<(), Finding> {
     let (answer, path) = answer.map_err(|error| error.to_string())?;
     match complaint::about(&answer, path, Some(engine)) {
         Some(problem) => Err(problem),
         None if (engine.probe.says_up)(&answer.body) => Ok(()),
-        None => Err(format!("what answers there is not {}: see `engine` and `url`", engine.name)),
+        None => {
+            let words = format!("what answers there is not {}: see `engine` and `url`", engine.name);
+            Err(Finding::new(Ailment::WrongType, words))
+        }
     }
 }
 

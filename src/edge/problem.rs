@@ -8,6 +8,48 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
+/// What kind of thing is wrong; what comes later outweighs what comes before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Ailment {
+    #[default]
+    None,
+    /// It will serve soon.
+    Loading,
+    /// It does not answer, or not as it should.
+    Down,
+    /// Something else answers there.
+    WrongType,
+    /// It does not accept our key.
+    Auth,
+}
+
+/// What one look at a node found wrong, in words; empty for nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Finding {
+    pub ailment: Ailment,
+    pub words: String,
+}
+
+impl Finding {
+    pub fn new(ailment: Ailment, words: impl Into<String>) -> Finding {
+        Finding { ailment, words: words.into() }
+    }
+}
+
+/// Words alone are those of a node that is down.
+impl From<String> for Finding {
+    fn from(words: String) -> Finding {
+        let ailment = if words.is_empty() { Ailment::None } else { Ailment::Down };
+        Finding { ailment, words }
+    }
+}
+
+impl From<&str> for Finding {
+    fn from(words: &str) -> Finding {
+        words.to_string().into()
+    }
+}
+
 /// Who found something wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finder {
@@ -18,8 +60,8 @@ pub enum Finder {
 }
 
 pub struct Problem {
-    /// By finder; empty where nothing is wrong.
-    findings: Mutex<[String; 3]>,
+    /// By finder.
+    findings: Mutex<[Finding; 3]>,
     text: ArcSwap<String>,
 }
 
@@ -34,17 +76,22 @@ impl Problem {
         self.text.load_full()
     }
 
-    /// Notes what `finder` found, empty for nothing. Returns all that is wrong if that changed.
-    pub fn note(&self, finder: Finder, finding: &str) -> Option<Arc<String>> {
+    /// The gravest of all that is wrong.
+    pub fn ailment(&self) -> Ailment {
+        self.findings.lock().iter().map(|finding| finding.ailment).max().unwrap_or_default()
+    }
+
+    /// Notes what `finder` found. Returns all that is wrong if that changed.
+    pub fn note(&self, finder: Finder, finding: Finding) -> Option<Arc<String>> {
         let mut findings = self.findings.lock();
-        findings[finder as usize] = finding.to_string();
-        if finding.is_empty() {
-            findings[Finder::Address as usize].clear();
+        if finding.words.is_empty() {
+            findings[Finder::Address as usize] = Finding::default();
         }
+        findings[finder as usize] = finding;
         let mut distinct: Vec<&str> = Vec::new();
-        for finding in findings.iter().filter(|finding| !finding.is_empty()) {
-            if !distinct.contains(&finding.as_str()) {
-                distinct.push(finding);
+        for finding in findings.iter().filter(|finding| !finding.words.is_empty()) {
+            if !distinct.contains(&finding.words.as_str()) {
+                distinct.push(&finding.words);
             }
         }
         let text = Arc::new(distinct.join("; "));
@@ -59,7 +106,7 @@ mod tests {
 
     #[track_caller]
     fn check(problem: &Problem, finder: Finder, finding: &str, news: Option<&str>) {
-        let noted = problem.note(finder, finding);
+        let noted = problem.note(finder, finding.into());
         assert_eq!(noted.as_ref().map(|text| text.as_str()), news, "{finder:?}: {finding}");
     }
 
@@ -83,5 +130,17 @@ mod tests {
         let problem = Problem::new("");
         check(&problem, Finder::Address, "no such host", Some("no such host"));
         check(&problem, Finder::Probe, "", Some(""));
+    }
+
+    #[test]
+    fn the_gravest_counts_until_it_is_gone() {
+        let problem = Problem::new("not asked yet");
+        assert_eq!(problem.ailment(), Ailment::None);
+        problem.note(Finder::Probe, "refused".into());
+        assert_eq!(problem.ailment(), Ailment::Down);
+        problem.note(Finder::Telemetry, Finding::new(Ailment::Auth, "no"));
+        assert_eq!(problem.ailment(), Ailment::Auth);
+        problem.note(Finder::Telemetry, "".into());
+        assert_eq!(problem.ailment(), Ailment::Down);
     }
 }

@@ -12,7 +12,7 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 
 use super::complaint::LOADING;
 use super::inquiries::Inquiries;
-use super::problem::{Finder, Problem};
+use super::problem::{Finder, Finding, Problem};
 use super::shared_fleet::SharedFleet;
 use super::standing::Standing;
 use super::target::Target;
@@ -100,8 +100,8 @@ impl Site {
     }
 
     /// Notes what `finder` found wrong, empty for nothing, and logs it if that was not known.
-    pub fn note(&self, finder: Finder, finding: &str) {
-        match self.problem.note(finder, finding).as_deref().map(String::as_str) {
+    pub fn note(&self, finder: Finder, finding: impl Into<Finding>) {
+        match self.problem.note(finder, finding.into()).as_deref().map(String::as_str) {
             None => {}
             Some("") => log::info!("{}: fine", self.name),
             Some(LOADING) => log::info!("{}: {LOADING}", self.name),

@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 use super::complaint;
 use super::fetch::{FetchError, Fetched, Fetcher};
 use super::inquiries::Asker;
-use super::problem::Finder;
+use super::problem::{Ailment, Finder, Finding};
 use super::shared_fleet::SharedFleet;
 use super::site::Site;
 use crate::engines::{self, Engine, Reading};
@@ -33,7 +33,7 @@ impl Telemetry {
     pub async fn poll(&self, site: &Arc<Site>) {
         match self.engine(site).await {
             Ok(engine) => self.poll_as(site, engine).await,
-            Err(problem) => site.note(Finder::Telemetry, &problem),
+            Err(problem) => site.note(Finder::Telemetry, problem),
         }
     }
 
@@ -55,9 +55,9 @@ impl Telemetry {
                 if **site.listings.load() != reading.listings {
                     site.listings.store(Arc::new(reading.listings));
                 }
-                site.note(Finder::Telemetry, &odd.unwrap_or_default());
+                site.note(Finder::Telemetry, odd.unwrap_or_default());
             }
-            Err(problem) => site.note(Finder::Telemetry, &problem),
+            Err(problem) => site.note(Finder::Telemetry, problem),
         }
     }
 
@@ -65,7 +65,7 @@ impl Telemetry {
         Asker { site: site.clone(), fetcher: self.fetcher.clone(), timeout: self.timeout }
     }
 
-    async fn read(&self, site: &Arc<Site>, engine: &'static Engine) -> Result<Reading, String> {
+    async fn read(&self, site: &Arc<Site>, engine: &'static Engine) -> Result<Reading, Finding> {
         let mut asking = JoinSet::new();
         for (place, poll) in engine.polls.iter().enumerate() {
             let (fetcher, site, timeout) = (self.fetcher.clone(), site.clone(), self.timeout);
@@ -78,15 +78,15 @@ impl Telemetry {
             match good_body(answer, poll.path, engine) {
                 Ok(body) => bodies[place] = Some(body),
                 Err(problem) if poll.required => return Err(problem),
-                Err(problem) => log::debug!("{}: GET {}: {problem}", site.name, poll.path),
+                Err(problem) => log::debug!("{}: GET {}: {}", site.name, poll.path, problem.words),
             }
         }
         let bodies: Vec<Option<&[u8]>> = bodies.iter().map(Option::as_deref).collect();
-        (engine.read)(&bodies)
+        (engine.read)(&bodies).map_err(Finding::from)
     }
 
     /// The site's engine: configured, or recognised by what it answers.
-    async fn engine(&self, site: &Site) -> Result<&'static Engine, String> {
+    async fn engine(&self, site: &Site) -> Result<&'static Engine, Finding> {
         if let Some(engine) = site.engine.get() {
             return Ok(engine);
         }
@@ -96,7 +96,7 @@ impl Telemetry {
         Ok(site.engine.get_or_init(|| engine))
     }
 
-    async fn recognise(&self, site: &Site) -> Result<&'static Engine, String> {
+    async fn recognise(&self, site: &Site) -> Result<&'static Engine, Finding> {
         let mut heard: BTreeMap<&str, Option<Bytes>> = BTreeMap::new();
         let mut complaint = None;
         for engine in engines::detection_order() {
@@ -114,7 +114,8 @@ impl Telemetry {
                 return Ok(engine);
             }
         }
-        Err(complaint.unwrap_or("nothing there answers like an engine we know; set `engine:` if it is one".into()))
+        let words = "nothing there answers like an engine we know; set `engine:` if it is one";
+        Err(complaint.unwrap_or_else(|| Finding::new(Ailment::WrongType, words)))
     }
 }
 
@@ -134,12 +135,12 @@ fn odd_ranks(site: &Site, reading: &Reading) -> Option<String> {
 }
 
 /// What stands in the way at any path; that it does not know this one says nothing.
-fn about_the_server(answer: &Fetched, path: &str) -> Option<String> {
+fn about_the_server(answer: &Fetched, path: &str) -> Option<Finding> {
     let tells = matches!(answer.status.as_u16(), 401 | 403 | 500..);
     if tells { complaint::about(answer, path, None) } else { None }
 }
 
-fn good_body(answer: Result<Fetched, FetchError>, path: &str, engine: &Engine) -> Result<Bytes, String> {
+fn good_body(answer: Result<Fetched, FetchError>, path: &str, engine: &Engine) -> Result<Bytes, Finding> {
     let answer = answer.map_err(|error| error.to_string())?;
     match complaint::about(&answer, path, Some(engine)) {
         Some(problem) => Err(problem),

@@ -34,7 +34,7 @@ pub struct Target {
     pub cost: Option<f64>,
 }
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Groups {
     exact: HashMap<String, Group>,
     /// Prefix and group, longest prefix first.

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use serde_json::Value;
 
 use crate::client::{Conn, Reply, Request};
-use crate::patience::within_time;
+use crate::patience::{within, within_time};
 
 use launch::Launched;
 pub use settings::Settings;
@@ -142,6 +142,43 @@ impl Gate {
         let kib: Option<u64> =
             status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.split_whitespace().next()?.parse().ok());
         1024 * kib.unwrap_or_else(|| panic!("no VmRSS in {status}"))
+    }
+
+    /// What `path` on the admin port says, as text.
+    pub async fn admin_text(&self, path: &str) -> String {
+        let request = Request::get_as("localhost", path);
+        let mut reply = Conn::open(self.0.admin).await.exchange(&request).await;
+        String::from_utf8_lossy(&reply.whole().await).into_owned()
+    }
+
+    /// The node's part of the status, once it is as wanted; that it comes to be so is the assertion.
+    pub async fn node_once(&self, node: &str, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+        within(what, async {
+            loop {
+                let status = self.status().await;
+                let mut nodes = status["nodes"].as_array().into_iter().flatten();
+                if let Some(found) = nodes.find(|entry| entry["name"] == node && wanted(entry)) {
+                    return found.clone();
+                }
+                // There is no event to await from outside; the pause keeps this from spinning.
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        })
+        .await
+    }
+
+    /// A list, once it is as wanted.
+    pub async fn list_once(&self, path: &str, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+        within(what, async {
+            loop {
+                let list = self.get(path).await.json().await;
+                if wanted(&list) {
+                    return list;
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        })
+        .await
     }
 
     /// Whether the process still runs.

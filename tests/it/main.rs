@@ -15,10 +15,12 @@ mod waiting;
 
 // What must hold.
 mod accounting;
+mod apart;
 mod bad_input;
 mod bodies;
 mod booking;
 mod cancel;
+mod cases;
 mod cold;
 mod cut;
 mod dialects;
@@ -31,11 +33,14 @@ mod heartbeat;
 mod inquiries;
 mod kit;
 mod lead;
+mod lists;
 mod management;
 mod manners;
 mod mounted;
 mod purity;
 mod rows;
+mod states;
 mod stream;
+mod sums;
 mod surface;
 mod tls;

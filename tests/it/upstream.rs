@@ -19,7 +19,7 @@ use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-pub use catalogue::{Engine, Model, Polls};
+pub use catalogue::{Engine, Model, Polled, Polls};
 pub use journal::{End, Record};
 pub use script::{Hold, Script};
 
@@ -66,6 +66,11 @@ impl Upstream {
     /// An Ollama node at an address of its own.
     pub async fn ollama_at(name: &str, address: &str, models: Vec<Model>) -> Upstream {
         Upstream::start_at(address, name, Engine::Ollama, models).await
+    }
+
+    /// A node that looks like llama.cpp's server.
+    pub async fn llama_cpp(name: &str, models: Vec<Model>) -> Upstream {
+        Upstream::start(name, Engine::LlamaCpp, models).await
     }
 
     async fn start(name: &str, engine: Engine, models: Vec<Model>) -> Upstream {
@@ -137,6 +142,28 @@ impl Upstream {
         let wanted = count(&polls.borrow()) + more;
         let counted = async { polls.wait_for(|polls| count(polls) >= wanted).await.is_ok() };
         assert!(within(&format!("{more} more polls of {path}"), counted).await);
+    }
+
+    /// Polls of that path hang from now on.
+    pub fn hang_at(&self, path: &'static str) {
+        self.stage.catalogue.lock().expect("catalogue").silent_paths.insert(path);
+    }
+
+    /// It answers there again, and its `/metrics` say this.
+    pub fn recover_with_metrics(&self, text: &str) {
+        let mut catalogue = self.stage.catalogue.lock().expect("catalogue");
+        catalogue.silent_paths.clear();
+        catalogue.metrics = text.to_owned();
+    }
+
+    /// Polls without that `Authorization` get a 401.
+    pub fn demand(&self, authorization: &str) {
+        self.stage.catalogue.lock().expect("catalogue").authorization = Some(authorization.to_owned());
+    }
+
+    /// All polls since the last call.
+    pub fn take_polls(&self) -> Vec<Polled> {
+        std::mem::take(&mut self.stage.catalogue.lock().expect("catalogue").polled)
     }
 
     /// Ends it as a killed process ends: connections close, new ones are refused.

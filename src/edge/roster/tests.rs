@@ -5,7 +5,6 @@ use std::time::Duration;
 use super::*;
 use crate::config::Plan;
 use crate::edge::ingress::Ingress;
-use crate::edge::lists;
 use crate::engines::Listing;
 use crate::routing::ask::Ask;
 use crate::routing::fleet::LeaseId;
@@ -70,13 +69,16 @@ fn book(ingress: &Ingress, name: &str) -> LeaseId {
 fn cat_07_models_of_a_removed_node_are_gone_at_once() {
     let ingress = ingress(TWO);
     fill(&ingress, "a");
-    let tags = |ingress: &Ingress| String::from_utf8(ingress.lists.now(ingress).tags.to_vec()).unwrap();
+    let tags = |ingress: &Ingress| {
+        ingress.lists.catch_up(ingress);
+        String::from_utf8(ingress.lists.latest().tags.to_vec()).unwrap()
+    };
     assert!(tags(&ingress).contains("\"nodes\":[\"a\"]"), "{}", tags(&ingress));
 
     ingress.roster.apply(&upstreams(TWO)[1..], &[]);
 
     assert_eq!(tags(&ingress), r#"{"models":[]}"#);
-    assert_eq!(lists::openai_model(&ingress, &Ask::plain().model), None);
+    assert_eq!(ingress.lists.latest().openai_model(&Ask::plain().model), None);
     assert_eq!(eligible(&ingress), [""; 0]);
 }
 

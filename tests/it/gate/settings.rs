@@ -38,6 +38,14 @@ impl Settings {
         self
     }
 
+    /// More about the node that was named last, as fields of its entry.
+    pub fn with_fields(mut self, fields: &str) -> Settings {
+        let last = self.nodes.last_mut().expect("a node");
+        *last += ", ";
+        *last += fields;
+        self
+    }
+
     /// Further top-level YAML.
     pub fn more(mut self, yaml: &str) -> Settings {
         self.more += yaml;

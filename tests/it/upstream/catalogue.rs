@@ -1,7 +1,11 @@
 //! What a scripted node says about itself when it is polled.
 
+use std::collections::BTreeSet;
+
 use http::StatusCode;
 use serde_json::{Value, json};
+
+use crate::http1::Head;
 
 /// Whose polling paths the node has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,6 +14,7 @@ pub enum Engine {
     OpenAi,
     LiteLlm,
     Vllm,
+    LlamaCpp,
 }
 
 impl Engine {
@@ -19,6 +24,7 @@ impl Engine {
             Engine::OpenAi => "openai",
             Engine::LiteLlm => "litellm",
             Engine::Vllm => "vllm",
+            Engine::LlamaCpp => "llama_cpp",
         }
     }
 }
@@ -32,12 +38,22 @@ pub struct Model {
     pub context_tokens: u32,
     /// What `/api/show` says of it; `None`: nothing, with a 404.
     pub shown: Option<Value>,
+    pub digest: String,
+    pub quantization: String,
 }
 
 impl Model {
     /// A small model in memory.
     pub fn resident(name: &str) -> Model {
-        Model { name: name.to_owned(), size_bytes: 4_000_000_000, resident: true, context_tokens: 32_768, shown: None }
+        Model {
+            name: name.to_owned(),
+            size_bytes: 4_000_000_000,
+            resident: true,
+            context_tokens: 32_768,
+            digest: format!("{:064x}", xxhash_rust::xxh3::xxh3_128(name.as_bytes())),
+            quantization: "Q4_K_M".to_owned(),
+            shown: None,
+        }
     }
 
     /// The same on disk only.
@@ -52,23 +68,62 @@ pub enum Polls {
     Answered,
     Failing,
     Silent,
+    /// Somebody's page with status 200 at every path.
+    Page,
+    /// As llama.cpp does while it loads; the list of models is there, as in some builds.
+    Loading,
 }
 
 pub struct Catalogue {
     pub engine: Engine,
     pub models: Vec<Model>,
     pub polls: Polls,
-    /// What a vLLM's `/metrics` says.
+    /// Paths that hang, whatever `polls` says.
+    pub silent_paths: BTreeSet<&'static str>,
+    /// The `Authorization` without which every path answers 401.
+    pub authorization: Option<String>,
+    /// The text of `/metrics`, where the engine has them.
     pub metrics: String,
+    /// What it was asked for, oldest first.
+    pub polled: Vec<Polled>,
+}
+
+/// One poll: its method, path and `Authorization`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Polled {
+    pub method: String,
+    pub path: String,
+    pub authorization: Option<String>,
 }
 
 impl Catalogue {
-    /// Status and body of a polling path; `None` means that no answer ever comes.
-    pub fn answer(&self, path: &str) -> Option<(StatusCode, String)> {
+    pub fn new(engine: Engine, models: Vec<Model>) -> Catalogue {
+        Catalogue {
+            engine,
+            models,
+            polls: Polls::Answered,
+            silent_paths: BTreeSet::new(),
+            authorization: None,
+            metrics: String::new(),
+            polled: Vec::new(),
+        }
+    }
+
+    /// Status and body of a poll; `None` means that no answer ever comes.
+    pub fn answer(&mut self, head: &Head) -> Option<(StatusCode, String)> {
+        let (method, path) = (head.word(0).to_owned(), head.word(1));
+        let authorization = head.get("authorization").map(str::to_owned);
+        let is_allowed = self.authorization.is_none() || self.authorization == authorization;
+        self.polled.push(Polled { method, path: path.to_owned(), authorization });
+        let loading = || json!({"error": {"code": 503, "message": "Loading model", "type": "unavailable_error"}});
         match self.polls {
+            _ if self.silent_paths.contains(path) => None,
+            _ if !is_allowed => Some((StatusCode::UNAUTHORIZED, "who are you?".into())),
             Polls::Silent => None,
+            Polls::Page => Some((StatusCode::OK, "<!doctype html><title>Welcome</title>".into())),
+            Polls::Loading if path != "/v1/models" => Some((StatusCode::SERVICE_UNAVAILABLE, loading().to_string())),
             Polls::Failing => Some((StatusCode::INTERNAL_SERVER_ERROR, "failing".into())),
-            Polls::Answered => Some(match self.body(path) {
+            Polls::Answered | Polls::Loading => Some(match self.body(path) {
                 Some(body) => (StatusCode::OK, body),
                 None => (StatusCode::NOT_FOUND, "404 page not found".into()),
             }),
@@ -82,8 +137,9 @@ impl Catalogue {
             (Engine::Ollama, "/api/tags") => json!({"models": self.list(|_| true, tags_entry)}),
             (Engine::Ollama, "/api/ps") => json!({"models": self.list(|m| m.resident, ps_entry)}),
             (Engine::LiteLlm, "/health/liveliness") => json!("I'm alive!"),
+            (Engine::Vllm, "/health") => return Some(String::new()),
             (Engine::Vllm, "/metrics") => return Some(self.metrics.clone()),
-            (Engine::OpenAi | Engine::Vllm, "/health") => json!({"status": "ok"}),
+            (Engine::OpenAi | Engine::LlamaCpp, "/health") => json!({"status": "ok"}),
             (_, "/v1/models") => {
                 json!({"object": "list", "data": self.list(|_| true, openai_entry)})
             }
@@ -114,8 +170,15 @@ fn tags_entry(model: &Model) -> Value {
         "model": model.name,
         "modified_at": "2026-01-01T00:00:00Z",
         "size": model.size_bytes,
-        "digest": format!("{:064x}", xxhash_rust::xxh3::xxh3_128(model.name.as_bytes())),
-        "details": {"format": "gguf", "family": "moss", "parameter_size": "7B"},
+        "digest": model.digest,
+        "details": {
+            "parent_model": "",
+            "format": "gguf",
+            "family": "moss",
+            "families": ["moss"],
+            "parameter_size": "7B",
+            "quantization_level": model.quantization,
+        },
     })
 }
 

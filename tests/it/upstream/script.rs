@@ -14,6 +14,8 @@ pub struct Script {
     pub steps: Vec<Step>,
     /// Whether the steps play as soon as the head has arrived, the body left unread.
     pub before_body: bool,
+    /// Whether the connection is never read from again once the head has arrived.
+    pub deaf: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -36,7 +38,7 @@ pub enum Step {
 
 impl Script {
     fn of(steps: Vec<Step>) -> Script {
-        Script { steps, before_body: false }
+        Script { steps, before_body: false, deaf: false }
     }
 
     /// Answers as a healthy engine does.
@@ -52,6 +54,11 @@ impl Script {
     /// Reads the request and never answers.
     pub fn silent() -> Script {
         Script::held(&Hold::new())
+    }
+
+    /// Takes the request's head, reads nothing of its body and never answers.
+    pub fn deaf() -> Script {
+        Script { before_body: true, deaf: true, ..Script::silent() }
     }
 
     /// Reads the request and closes without a word.

@@ -13,7 +13,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 
 use super::blobs::{Blobs, Sum};
-use super::catalogue::{Catalogue, Engine, Model, Polls};
+use super::catalogue::{Catalogue, Engine, Model};
 use super::journal::{End, Journal};
 use super::script::{Script, Step};
 use super::usual;
@@ -37,7 +37,7 @@ pub struct Scripts {
 impl Stage {
     pub fn new(engine: Engine, models: Vec<Model>) -> Stage {
         Stage {
-            catalogue: Mutex::new(Catalogue { engine, models, polls: Polls::Answered, metrics: String::new() }),
+            catalogue: Mutex::new(Catalogue::new(engine, models)),
             scripts: Mutex::new(Scripts { queue: VecDeque::new(), always: Script::usual() }),
             journal: Journal::new(),
             polls: watch::Sender::new(Vec::new()),
@@ -112,7 +112,7 @@ impl Connection {
     }
 
     async fn poll(&mut self, head: &Head) -> io::Result<Next> {
-        let answer = self.stage.catalogue.lock().expect("catalogue").answer(head.word(1));
+        let answer = self.stage.catalogue.lock().expect("catalogue").answer(head);
         let Some((status, body)) = answer else {
             self.inbound.gone().await;
             return Ok(Next::Close);
@@ -139,6 +139,9 @@ impl Connection {
         let script = self.stage.next_script();
         let body = if script.before_body { Bytes::new() } else { self.request_body(head).await? };
         let number = self.stage.journal.arrived(head, body.clone(), self.peer);
+        if script.deaf {
+            std::future::pending::<()>().await;
+        }
         let asked = Asked { path: head.word(1), body: &body };
         let played = tokio::select! {
             biased;

@@ -1,0 +1,129 @@
+//! What does one node that hangs cost the others, and whoever asks for lists?
+//!
+//! Five simulated nodes behind the real `warmgate` program. First all answer; then one of them hangs on
+//! every path, with requests stuck at it, from the moment it begins to hang until after the health
+//! checks have taken it out. Meanwhile one client asks for `/api/tags` and another chats with a model of
+//! the other nodes, each one request after the other at a steady pace, so that times are those of a
+//! machine that is not full. Prints a table, keeps it under `perf/results`, and fails if a target is
+//! missed.
+//!
+//! ```text
+//! cargo build --release && cargo run --release --example hanging_node
+//! ```
+
+#[path = "../../tests/it/client.rs"]
+#[allow(dead_code)]
+mod client;
+#[path = "../../tests/it/http1.rs"]
+#[allow(dead_code)]
+mod http1;
+#[path = "../../tests/it/gate/launch.rs"]
+#[allow(dead_code)]
+mod launch;
+#[path = "../first_light/numbers.rs"]
+#[allow(dead_code)]
+mod numbers;
+#[path = "../../tests/it/patience.rs"]
+#[allow(dead_code)]
+mod patience;
+#[path = "../provenance.rs"]
+mod provenance;
+
+mod door;
+mod phase;
+mod rig;
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Parser;
+use serde_json::{Value, json};
+
+use phase::Phase;
+use rig::Rig;
+
+/// Of `/api/tags` while a node hangs.
+const TAGS_P99_MAX: Duration = Duration::from_millis(5);
+
+/// Of chats, while a node hangs beside while none does: by so much the machine's own noise differs.
+const CHATS_P99_RATIO_MAX: f64 = 2.0;
+const CHATS_P99_NOISE_MS: f64 = 1.0;
+
+#[derive(Parser)]
+struct Arguments {
+    /// Requests for `/api/tags` in each phase.
+    #[arg(long, default_value_t = 2_000)]
+    requests: usize,
+    /// Milliseconds between them. Together they should outlast the health checks, which take a node out
+    /// after some 15 s.
+    #[arg(long, default_value_t = 9)]
+    pace_ms: u64,
+    /// What else is to be known of this run.
+    #[arg(long, default_value = "")]
+    note: String,
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let (count, pace) = (arguments.requests, Duration::from_millis(arguments.pace_ms));
+    let load_before = provenance::load();
+    let mut rig = Rig::start().await;
+    let fine = Phase::run("all answer", &rig, count, pace).await;
+    rig.hang().await;
+    let hung = Phase::run("one hangs", &rig, count, pace).await;
+    assert!(rig.gate.lives(), "warmgate ended during the run");
+    let was_taken_out = rig.gate.log().contains("hung: taken out");
+
+    let ratio_limit_ms = CHATS_P99_RATIO_MAX * fine.chats.p99_ms + CHATS_P99_NOISE_MS;
+    let targets = [
+        (
+            hung.tags.p99_ms < TAGS_P99_MAX.as_secs_f64() * 1e3,
+            format!("/api/tags p99 {:.3} ms, below 5", hung.tags.p99_ms),
+        ),
+        (
+            hung.chats.p99_ms <= ratio_limit_ms,
+            format!("chats elsewhere p99 {:.3} ms, at most {ratio_limit_ms:.3}", hung.chats.p99_ms),
+        ),
+        (hung.chats.failed + hung.tags.failed == 0, "no request failed".to_owned()),
+        (was_taken_out, "the run outlasts the health checks".to_owned()),
+    ];
+    println!("load averages before: {load_before}");
+    for phase in [&fine, &hung] {
+        for (what, times) in [("/api/tags", &phase.tags), ("chat", &phase.chats)] {
+            println!(
+                "{:<12}{what:<10}{:>6} requests  p50 {:>8.3}  p99 {:>8.3}  max {:>8.3} ms",
+                phase.name, times.count, times.p50_ms, times.p99_ms, times.max_ms
+            );
+        }
+    }
+    for (met, what) in &targets {
+        println!("{} {what}", if *met { "met:   " } else { "MISSED:" });
+    }
+    let targets_json: Vec<Value> = targets.iter().map(|(met, what)| json!({"met": met, "what": what})).collect();
+    keep(&json!({
+        "command": "cargo run --release --example hanging_node",
+        "commit": provenance::commit(),
+        "machine": provenance::machine(),
+        "note": arguments.note,
+        "client_profile": if cfg!(debug_assertions) { "debug" } else { "release" },
+        "load_averages_before": load_before,
+        "nodes": "four simulated ones that hold moss:7b and answer within milliseconds, one that holds fern:3b and hangs",
+        "stuck_requests": rig::STUCK,
+        "pace_ms": arguments.pace_ms,
+        "phases": [fine, hung],
+        "targets": targets_json,
+        "run_again_when": "the lists, the health checks, telemetry or the fleet's lock change",
+    }));
+    if targets.iter().all(|(met, _)| *met) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Writes the result, named by the date.
+fn keep(result: &Value) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("perf/results");
+    std::fs::create_dir_all(&folder).expect("perf/results");
+    let name = format!("hanging_node-{}.json", provenance::date());
+    std::fs::write(folder.join(&name), format!("{result:#}\n")).expect("the result");
+    println!("kept as perf/results/{name}");
+}

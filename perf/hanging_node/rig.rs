@@ -1,0 +1,125 @@
+//! Five simulated nodes and the real `warmgate` program in front of them.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use warmgate::routing::report::Abilities;
+use warmgate::sim::engine::{CacheParams, ModelParams, PrefillCost};
+use warmgate::sim::face::{Card, Kind, NodeModel, NodeParams};
+use warmgate::sim::fleet::Fleet;
+
+use crate::client::{Conn, Request};
+use crate::door::Door;
+use crate::launch::{Launched, launch};
+
+pub const MODEL: &str = "moss:7b";
+
+/// The model that only the node holds that will hang.
+const ELSEWHERE: &str = "fern:3b";
+
+/// Requests that wait at the node that hangs.
+pub const STUCK: usize = 20;
+
+const GB: u64 = 1_000_000_000;
+
+pub struct Rig {
+    pub gate: Launched,
+    _fleet: Fleet,
+    door: Door,
+    stuck: Vec<Conn>,
+}
+
+impl Rig {
+    pub async fn start() -> Rig {
+        let names = ["n1", "n2", "n3", "n4"].map(|name| node(name, MODEL));
+        let fleet = Fleet::bind(names.into_iter().chain([node("hung", ELSEWHERE)])).expect("free ports");
+        fleet.start().expect("five nodes");
+        let [open @ .., hung] = fleet.nodes() else { panic!("no nodes") };
+        let door = Door::before(hung.address()).await;
+        let places = open.iter().map(|node| (node.name(), node.address())).chain([(hung.name(), door.address)]);
+        let entries = places.map(|(name, at)| format!("  - {{name: {name}, url: \"http://{at}\", engine: ollama}}\n"));
+        let configuration = format!(
+            "listen: [{{address: \"127.0.0.1:0\"}}]\n\
+             admin: {{address: \"127.0.0.1:0\"}}\n\
+             log: {{access: \"off\"}}\n\
+             upstreams:\n{}",
+            entries.collect::<String>()
+        );
+        let gate = launch(&program(), &configuration).await;
+        assert_eq!(gate.state, "ready", "warmgate's log:\n{}", gate.log());
+        Rig { gate, _fleet: fleet, door, stuck: Vec::new() }
+    }
+
+    /// One node stops answering whatever it is asked, and requests are stuck at it.
+    pub async fn hang(&mut self) {
+        self.door.shut();
+        for _ in 0..STUCK {
+            let mut conn = Conn::open(self.gate.address).await;
+            conn.send(&chat(ELSEWHERE)).await;
+            self.stuck.push(conn);
+        }
+        while self.in_flight().await < STUCK as u64 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    async fn in_flight(&self) -> u64 {
+        let conn = Conn::open(self.gate.admin).await;
+        let status: Value = conn.exchange(&Request::get_as("localhost", "/fleet/status")).await.json().await;
+        status["in_flight"].as_u64().expect("in_flight")
+    }
+}
+
+pub fn chat(model: &str) -> Request {
+    let body = json!({"model": model, "messages": [{"role": "user", "content": "hello"}]});
+    Request::post("/api/chat", body.to_string())
+}
+
+/// The build beside this example, of the same profile.
+fn program() -> PathBuf {
+    let example = std::env::current_exe().expect("our own path");
+    let folder = example.parent().and_then(|p| p.parent());
+    let program = folder.expect("a target folder").join("warmgate");
+    assert!(program.exists(), "run `cargo build` first, with the same profile");
+    program
+}
+
+/// A node that answers with one token as fast as it can.
+fn node(name: &str, model: &str) -> NodeParams {
+    NodeParams {
+        kind: Kind::ollama(),
+        name: name.into(),
+        models: vec![self::model(model)],
+        memory_bytes: 24 * GB,
+        max_waiting: 512,
+        keep_alive: None,
+        answer_tokens: 1,
+    }
+}
+
+fn model(name: &str) -> NodeModel {
+    NodeModel {
+        engine: ModelParams {
+            name: name.into(),
+            slots: 4,
+            memory_bytes: 6 * GB,
+            load: Duration::ZERO,
+            resident_at_start: true,
+            prefill: PrefillCost::Linear { tokens_per_s: 1e6 },
+            decode_tokens_per_s: 1e4,
+            cache: CacheParams::PerSlot { kept: 4 },
+            context_tokens: 8_192,
+            context_tokens_max: 8_192,
+        },
+        card: Card {
+            family: "moss",
+            parameter_size: "7B",
+            parameter_count: 7_000_000_000,
+            quantization: "Q4_K_M",
+            size_bytes: 4 * GB,
+            embedding_length: 4096,
+            abilities: Abilities::default(),
+        },
+    }
+}
