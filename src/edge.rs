@@ -31,6 +31,7 @@ pub mod local;
 pub mod manage;
 pub mod metrics;
 pub mod misfit;
+pub mod movers;
 pub mod nobody;
 pub mod node;
 pub mod payload;
@@ -50,6 +51,7 @@ pub mod shared_fleet;
 pub mod shutdown;
 pub mod site;
 pub mod standing;
+pub mod state;
 pub mod target;
 pub mod telemetry;
 #[cfg(test)]

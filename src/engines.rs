@@ -67,6 +67,8 @@ pub struct Engine {
     pub counts_on_request: bool,
     /// Parallel requests a model, assumed only to divide depth by, never to limit.
     pub default_slots: u32,
+    /// Statuses by which it says that it has no place for a request now; the request moves on.
+    pub busy_statuses: &'static [u16],
     /// Understands the bodies of one round; an error says which is not what it should be.
     pub read: fn(&Bodies) -> Result<Reading, String>,
     /// GET path whose answer gives the engine away.
@@ -150,6 +152,7 @@ impl Engine {
             lacks: self.lacks,
             stores_responses: self.naming == Naming::Exact,
             default_slots: self.default_slots,
+            busy_statuses: self.busy_statuses,
         }
     }
 }

@@ -86,6 +86,15 @@ fn check_spans(written: &File, report: &mut Report) {
         check_span("timeouts.client_write", timeouts.client_write, report);
         check_span("timeouts.heartbeat", timeouts.heartbeat.and_then(|heartbeat| heartbeat.0), report);
     }
+    if let Some(resilience) = &written.resilience {
+        // No slow start is a choice, so zero passes.
+        check_span("resilience.slow_start", resilience.slow_start.filter(|span| !span.0.is_zero()), report);
+        if let Some(breaker) = &resilience.breaker {
+            check_span("resilience.breaker.window", breaker.window, report);
+            check_span("resilience.breaker.cooldown", breaker.cooldown, report);
+            check_span("resilience.breaker.max_cooldown", breaker.max_cooldown, report);
+        }
+    }
     if let Some(health) = &written.health {
         check_span("health.interval", health.interval, report);
         check_span("health.timeout", health.timeout, report);
@@ -117,6 +126,8 @@ fn check_numbers(written: &File, report: &mut Report) {
     if let Some(resilience) = &written.resilience {
         check_number("resilience.attempts", resilience.attempts, 1..=16, report);
         check_number("resilience.max_fallbacks", resilience.max_fallbacks, 0..=FALLBACKS_MAX, report);
+        let failures = resilience.breaker.as_ref().and_then(|breaker| breaker.failures);
+        check_number("resilience.breaker.failures", failures, 1..=1000, report);
     }
     if let Some(health) = &written.health {
         check_number("health.unhealthy_after", health.unhealthy_after, 1..=100, report);
@@ -197,6 +208,10 @@ pub fn check_together(plan: &Plan, report: &mut Report) {
     if plan.telemetry.stale_after < plan.telemetry.interval {
         let hint = "a reading would be too old before the next one comes";
         report.add("telemetry.stale_after", "must not be below telemetry.interval", hint);
+    }
+    if plan.resilience.breaker.max_cooldown < plan.resilience.breaker.cooldown {
+        let hint = "the first cooldown would be longer than the longest";
+        report.add("resilience.breaker.max_cooldown", "must not be below resilience.breaker.cooldown", hint);
     }
     if plan.limits.body > plan.limits.memory_for_bodies {
         let hint = "the largest body could never be held";

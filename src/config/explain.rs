@@ -75,6 +75,14 @@ impl Plan {
         lines.row("sessions", &format!("kept {}, at most {}", affinity.ttl, affinity.max_sessions));
         lines.row("attempts", &format!("up to {} upstreams a request", self.resilience.attempts));
         lines.row("fallbacks", &format!("up to {} other models a request", self.resilience.max_fallbacks));
+        let breaker = &self.resilience.breaker;
+        lines.row(
+            "breaker",
+            &format!(
+                "{} failures in {}; out for {}, at most {}; slow start over {}",
+                breaker.failures, breaker.window, breaker.cooldown, breaker.max_cooldown, self.resilience.slow_start
+            ),
+        );
     }
 
     fn explain_times_and_limits(&self, lines: &mut Lines) {
@@ -201,6 +209,7 @@ mod tests {
                 "upstreams   none; `warmgate run` looks for engines on this machine",
                 "policy      fleet",
                 "fallbacks   up to 5 other models a request",
+                "breaker     3 failures in 1m; out for 10s, at most 5m; slow start over 30s",
                 "signals     the defaults",
                 "sessions    kept 15m, at most 100000",
                 "limits      body 128MiB, all bodies 1GiB",

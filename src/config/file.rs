@@ -121,7 +121,16 @@ section! {
 
 section! { Priorities { interactive: u32, batch: u32, } later [] }
 
-section! { Resilience { attempts: u32, max_fallbacks: u32, } later ["breaker", "slow_start", "resume_streams"] }
+section! {
+    Resilience {
+        attempts: u32,
+        max_fallbacks: u32,
+        breaker: Breaker,
+        slow_start: Span,
+    } later ["resume_streams"]
+}
+
+section! { Breaker { failures: u32, window: Span, cooldown: Span, max_cooldown: Span, } later [] }
 
 section! {
     Timeouts { connect: Span, first_byte: Span, idle: Span, client_write: Span, heartbeat: Heartbeat, } later []

@@ -14,6 +14,7 @@ use super::rows::Discover;
 use super::secret::Secret;
 use super::tls::Tls;
 use super::upstream_url::UpstreamUrl;
+use crate::routing::breaker::BreakerRules;
 use crate::routing::runner::OptionGuard;
 use crate::routing::signal::Signals;
 use crate::units::{Bandwidth, ByteSize, Span};
@@ -161,6 +162,21 @@ pub struct Resilience {
     pub attempts: u32,
     /// Other models tried for one request after the one that was asked for.
     pub max_fallbacks: u32,
+    pub breaker: Breaker,
+    /// For a node that joins or comes back to carry its full share; zero: at once.
+    pub slow_start: Span,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Breaker {
+    /// Failures in a row that open it, at least one.
+    pub failures: u32,
+    /// Failures older than this are forgotten.
+    pub window: Span,
+    /// From its opening to the first trial; doubles with each failed one.
+    pub cooldown: Span,
+    /// Not below `cooldown`.
+    pub max_cooldown: Span,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -312,7 +328,7 @@ impl Default for Plan {
             routing: Routing { policy: Policy::Fleet, option_guard: OptionGuard::Warn, signals: Signals::default() },
             affinity: Affinity::default(),
             admission: Admission::default(),
-            resilience: Resilience { attempts: 3, max_fallbacks: 5 },
+            resilience: Resilience::default(),
             timeouts: Timeouts::default(),
             health: Health::default(),
             telemetry: Telemetry { interval: Span::from_secs(2), stale_after: Span::from_secs(15) },
@@ -342,6 +358,29 @@ impl Default for Admission {
             queue_timeout: minutes(10),
             priorities: Priorities { interactive: 3, batch: 1 },
             reserve_for_interactive: 0.0,
+        }
+    }
+}
+
+impl Default for Resilience {
+    fn default() -> Resilience {
+        Resilience { attempts: 3, max_fallbacks: 5, breaker: Breaker::default(), slow_start: Span::from_secs(30) }
+    }
+}
+
+impl Default for Breaker {
+    fn default() -> Breaker {
+        Breaker { failures: 3, window: Span::from_secs(60), cooldown: Span::from_secs(10), max_cooldown: minutes(5) }
+    }
+}
+
+impl Breaker {
+    pub fn rules(&self) -> BreakerRules {
+        BreakerRules {
+            failures: self.failures,
+            window: self.window.0,
+            cooldown: self.cooldown.0,
+            max_cooldown: self.max_cooldown.0,
         }
     }
 }

@@ -157,6 +157,12 @@ fn lay_admission(admission: &mut Admission, written: file::Admission) {
 fn lay_resilience(resilience: &mut Resilience, written: file::Resilience) {
     lay(&mut resilience.attempts, written.attempts);
     lay(&mut resilience.max_fallbacks, written.max_fallbacks);
+    lay(&mut resilience.slow_start, written.slow_start);
+    let breaker = written.breaker.unwrap_or_default();
+    lay(&mut resilience.breaker.failures, breaker.failures);
+    lay(&mut resilience.breaker.window, breaker.window);
+    lay(&mut resilience.breaker.cooldown, breaker.cooldown);
+    lay(&mut resilience.breaker.max_cooldown, breaker.max_cooldown);
 }
 
 fn lay_times(plan: &mut Plan, written: file::Timeouts) {

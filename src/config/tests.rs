@@ -117,8 +117,8 @@ timeouts: {connect: 0s, idle: 5}
 fn unknown_keys() {
     check("tenants: []", &["1: tenants: unknown key; it comes with a later version; leave it out until then"]);
     check(
-        "resilience: {slow_start: 30s}",
-        &["1: resilience.slow_start: unknown key; it comes with a later version; leave it out until then"],
+        "server: {pid_file: x}",
+        &["1: server.pid_file: unknown key; it comes with a later version; leave it out until then"],
     );
     check(
         "health: {colour: red}",

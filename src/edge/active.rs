@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+/// Counts one request while it lives.
 pub struct Active(Arc<AtomicUsize>);
 
 impl Active {

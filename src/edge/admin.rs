@@ -12,11 +12,10 @@ use serde_json::{Value, json};
 use super::catalogue::Drift;
 use super::ingress::Ingress;
 use super::node::Node;
-use super::problem::Ailment;
 use super::site::UNCHECKED;
+use super::state;
 use crate::routing::fleet::Fleet;
 use crate::routing::moment::Moment;
-use crate::routing::upstream::Upstream;
 
 pub struct Admin {
     pub ingress: Arc<Ingress>,
@@ -137,6 +136,7 @@ fn node_json(fleet: &Fleet, node: &Node, now: Moment) -> Value {
         json!({
             "name": holding.name,
             "resident": holding.resident,
+            "standing": state::of_model(fleet, holding, now).to_json(now),
             "running": holding.running,
             "waiting_here": holding.waiting,
             "slots": slots.count,
@@ -147,10 +147,12 @@ fn node_json(fleet: &Fleet, node: &Node, now: Moment) -> Value {
         })
     });
     let load = upstream.told_load(now, fleet.rules.stale_after);
+    let standing = state::of_node(fleet, node, upstream, now);
     json!({
         "name": node.name,
         "engine": node.engine.get().map(|engine| engine.name),
-        "state": state(node.problem.ailment(), upstream),
+        "state": standing.name,
+        "standing": standing.to_json(now),
         "healthy": upstream.healthy,
         "draining": upstream.spec.drain,
         "problem": none_if_empty(node.problem.load().to_string()),
@@ -164,20 +166,6 @@ fn node_json(fleet: &Fleet, node: &Node, now: Moment) -> Value {
 
 fn none_if_empty(text: String) -> Option<String> {
     Some(text).filter(|text| !text.is_empty())
-}
-
-/// How a node is, in a word; `problem` has the reason.
-fn state(ailment: Ailment, upstream: &Upstream) -> &'static str {
-    match ailment {
-        // A server may answer its probe to anybody and its lists to nobody without the key.
-        Ailment::Auth => "auth",
-        Ailment::WrongType => "wrong type",
-        _ if upstream.healthy && upstream.spec.drain => "draining",
-        _ if upstream.healthy => "up",
-        Ailment::Loading => "starting",
-        Ailment::Down => "down",
-        Ailment::None => "unknown",
-    }
 }
 
 fn json_text(status: u16, value: &Value) -> Response<Vec<u8>> {
@@ -196,36 +184,4 @@ fn text(status: u16, content_type: &str, body: Vec<u8>) -> Response<Vec<u8>> {
     }
     headers.insert(http::header::CONTENT_LENGTH, length.into());
     response
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::config::{self, Plan};
-    use crate::edge::problem::{Finder, Finding};
-
-    #[track_caller]
-    fn check(healthy: bool, drain: bool, ailment: Ailment, expected: &str) {
-        let upstream = config::Upstream::new("n1".into(), "http://127.0.0.1:9".parse().unwrap());
-        let plan = Plan { upstreams: vec![config::Upstream { drain, ..upstream }], ..Plan::default() };
-        let ingress = Ingress::new(plan).unwrap();
-        let node = &ingress.roster.nodes().iter().next().unwrap().clone();
-        ingress.fleet.with(|fleet, _| fleet.learn_health(node.id, healthy));
-        node.note(Finder::Telemetry, Finding::new(ailment, "words"));
-        let shown = ingress.fleet.with(|fleet, now| node_json(fleet, node, now));
-        assert_eq!((&shown["state"], &shown["problem"]), (&json!(expected), &json!("words")));
-    }
-
-    #[test]
-    fn hlt_14_states_in_a_word() {
-        check(true, false, Ailment::None, "up");
-        check(true, true, Ailment::None, "draining");
-        check(true, false, Ailment::Down, "up");
-        check(true, false, Ailment::Auth, "auth");
-        check(false, false, Ailment::Auth, "auth");
-        check(false, false, Ailment::WrongType, "wrong type");
-        check(false, false, Ailment::Loading, "starting");
-        check(false, true, Ailment::Down, "down");
-        check(false, false, Ailment::None, "unknown");
-    }
 }

@@ -18,6 +18,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 
 use super::ingress::Ingress;
 use super::lists;
+use super::movers;
 use super::probe::Prober;
 use super::site::Site;
 use super::telemetry::Telemetry;
@@ -58,6 +59,7 @@ impl BackgroundService for Caretaker {
             _ = self.keep_polling(news.clone()) => {}
             _ = self.keep_checking(news) => {}
             _ = lists::keep(self.ingress.clone()) => {}
+            _ = movers::sweep(self.ingress.clone()) => {}
         }
     }
 }

@@ -9,39 +9,35 @@ use std::time::Duration;
 use bytes::Bytes;
 use pingora::http::ResponseHeader;
 use pingora_core::Error;
-use pingora_proxy::Session;
 
-use super::access_log;
 use super::active::Active;
 use super::clock::wall_ms;
 use super::headers;
 use super::ingress::Ingress;
 use super::lease::Lease;
 use super::manage::{Carried, Ended};
-use super::nobody;
+use super::movers::Heard;
 use super::node::Node;
 use super::payload::{Payload, Prepared};
-use super::pick::Picked;
-use super::receipt::{Attempt, Receipt};
+use super::receipt::Receipt;
 use super::refusal::Refusal;
 use super::replay::Replay;
 use super::request_id;
 use super::translation::Translation;
-use super::verdict::Verdict;
-use super::waiting_room::{Entered, Ticket, Unserved};
 use crate::config::UsageProbe;
-use crate::routing::ask::{Ask, Dialect, Endpoint};
-use crate::routing::fleet::{HoldingId, Outcome};
+use crate::routing::ask::{Ask, Dialect};
+use crate::routing::fleet::HoldingId;
 use crate::routing::moment::Moment;
-use crate::routing::name::Naming;
 use crate::routing::retry::Cause;
 use crate::routing::runner::Misfit;
-use crate::routing::select::{Decision, Query, Row, decide};
+use crate::routing::select::Query;
 use crate::routing::session;
 use crate::wire::framing::Framing;
 use crate::wire::observe::{Observed, Observer, Place};
 use crate::wire::unasked::Unasked;
 
+mod attempt;
+mod ending;
 mod managing;
 
 pub struct Exchange {
@@ -71,7 +67,11 @@ pub struct Exchange {
     started: Moment,
     /// Waited for nodes, over all attempts.
     waited: Duration,
-    query: Option<Query>,
+    query: Option<Arc<Query>>,
+    /// Why the answer that is relayed is a failure, told since no other node is asked.
+    told: Option<Cause>,
+    /// The last failure may be made good at another node.
+    pub moves: bool,
     current: Option<Current>,
     receipt: Receipt,
     ended: bool,
@@ -109,6 +109,7 @@ struct Current {
     /// The head of its answer has come.
     is_answering: bool,
     success: bool,
+    heard: Heard,
 }
 
 /// Of a path that a client made up, kept in log and receipt.
@@ -135,6 +136,8 @@ impl Exchange {
             started: ingress.fleet.now(),
             waited: Duration::ZERO,
             query: None,
+            told: None,
+            moves: false,
             current: None,
             receipt: Receipt { wall_ms: wall_ms(), affinity: "none", ..Receipt::default() },
             ended: false,
@@ -158,7 +161,7 @@ impl Exchange {
         self.receipt.prompt_tokens_estimated = ask.prompt_tokens;
         self.receipt.intake_ms = self.elapsed_ms();
         let request = request_id::hash(&self.request_id);
-        self.query = Some(Query { ask, tried: Vec::new(), request });
+        self.query = Some(Arc::new(Query { ask, tried: Vec::new(), request }));
         self.payload = Some(payload);
     }
 
@@ -189,130 +192,6 @@ impl Exchange {
         Ok(body)
     }
 
-    /// Chooses and books the node for the next attempt; waits for one where all that could serve are busy.
-    pub async fn choose(&mut self, session: &mut Session) -> Result<Arc<Node>, Unplaced> {
-        let query = self.query.as_ref().ok_or(Refusal::Internal)?;
-        let decision = match self.ingress.waiting_room.enter(query) {
-            Entered::Booked(picked) => return Ok(self.settle(*picked)?),
-            Entered::Waiting(ticket) => match self.wait(ticket, session).await? {
-                Ok(picked) => return Ok(self.settle(picked)?),
-                Err(Unserved::Nobody(decision)) => decision,
-                Err(Unserved::TooLong { retry_after_s }) => {
-                    return Err(Refusal::QueueTimeout { model: self.receipt.model.clone(), retry_after_s }.into());
-                }
-            },
-            Entered::QueueFull { retry_after_s } => {
-                return Err(Refusal::QueueFull { model: query.ask.model.clone(), retry_after_s }.into());
-            }
-            Entered::Nobody(decision) => decision,
-        };
-        let query = self.query.as_ref().ok_or(Refusal::Internal)?;
-        let refusal = self.no_candidate(&query.ask, &decision);
-        self.ready_answer = nobody::answer_instead(&query.ask, &refusal);
-        Err(refusal.into())
-    }
-
-    /// Waits in the queue, with an eye on the client.
-    async fn wait(&mut self, ticket: Ticket, session: &mut Session) -> Result<Result<Picked, Unserved>, Unplaced> {
-        let replay = self.replay.as_ref().ok_or(Refusal::Internal)?;
-        self.receipt.queue_position.get_or_insert(ticket.position);
-        let metrics = &self.ingress.metrics;
-        let began = self.ingress.fleet.now();
-        let at_most = self.ingress.plan.admission.queue_timeout.0.saturating_sub(self.waited);
-        let outcome = tokio::select! {
-            biased;
-            served = ticket.served(at_most) => Ok(served),
-            error = replay.client_left(session) => Err(Unplaced::ClientGone(error)),
-        };
-        let waited = self.ingress.fleet.now().since(began);
-        metrics.queue_wait_seconds.observe(waited.as_secs_f64());
-        self.waited += waited;
-        self.receipt.queue_ms = self.waited.as_secs_f64() * 1000.0;
-        outcome
-    }
-
-    /// Takes the chosen node for the current attempt.
-    fn settle(&mut self, picked: Picked) -> Result<Arc<Node>, Refusal> {
-        let Picked { lease, row, model, is_translated, decision } = picked;
-        let query = self.query.as_ref().ok_or(Refusal::Internal)?;
-        let node = self.ingress.node(row.upstream).ok_or(Refusal::Internal)?;
-        self.receipt.affinity = affinity(&query.ask, &decision, &row);
-        if let Some(misfit) = &row.misfit {
-            self.ingress.misfits_told.tell(misfit, &node, &model, &self.ingress.metrics);
-        }
-        self.current = Some(Current {
-            misfit: row.misfit.clone(),
-            node: node.clone(),
-            holding: row.holding,
-            model,
-            is_translated,
-            lease,
-            is_answering: false,
-            success: false,
-        });
-        self.receipt.attempts.push(Attempt::new(row, decision));
-        Ok(node)
-    }
-
-    /// Whether a request that failed at the current node may be sent to another.
-    pub fn may_move(&self, cause: Cause) -> bool {
-        cause.may_move() && self.has_attempts_left() && self.has_another()
-    }
-
-    pub fn has_attempts_left(&self) -> bool {
-        self.receipt.attempts.len() < self.ingress.plan.resilience.attempts as usize
-    }
-
-    /// How the head of an answer says that the attempt failed, if it does.
-    pub fn cause_of(&self, response: &ResponseHeader) -> Option<Cause> {
-        if self.carried.is_some() {
-            return None;
-        }
-        if self.runs_model() && response.status.is_success() && headers::declares_nothing(response) {
-            return Some(Cause::Empty);
-        }
-        Cause::of_status(response.status.as_u16())
-    }
-
-    /// Gives the current attempt up; true if another may follow.
-    pub fn give_up(&mut self, cause: Cause) -> bool {
-        let another = self.may_move(cause);
-        self.attempt_failed(cause);
-        another
-    }
-
-    /// The current attempt failed before its first byte.
-    pub fn attempt_failed(&mut self, cause: Cause) {
-        if let Some(carried) = &self.carried {
-            log::info!("{}: {} at {}", self.request_id, cause.name(), carried.node.name);
-            self.refusal = Some(carried.failed());
-        }
-        let Some(current) = self.current.take() else { return };
-        log::info!("{}: {} at {}", self.request_id, cause.name(), current.node.name);
-        self.ingress.metrics.attempts.with_label_values(&[&current.node.label, cause.name()]).inc();
-        if let Some(attempt) = self.receipt.attempts.last_mut() {
-            attempt.failure = Some(cause.name());
-        }
-        if let Some(query) = &mut self.query {
-            query.tried.push(current.holding);
-        }
-        match cause {
-            Cause::ConnectFailed if current.node.standing.saw_refusal() => {
-                current.node.learn_health(&self.ingress.fleet, false);
-                // Its name may lead elsewhere by now.
-                self.ingress.roster.ask_for_a_look();
-            }
-            Cause::ModelGone if self.says_model_gone(&current.node) => {
-                self.ingress.fleet.with(|fleet, _| fleet.learn_gone(current.holding));
-            }
-            _ => {}
-        }
-        // It may have begun to answer without a byte having reached the client.
-        (self.observer, self.cut_at, self.receipt.first_byte_ms) = (None, None, None);
-        self.refusal = Some(Refusal::AttemptsFailed { last: cause, attempts: self.receipt.attempts.len() });
-        current.lease.end(if cause.is_failure() { Outcome::Failed } else { Outcome::Void });
-    }
-
     /// The current node's answer has begun, in these terms of the node's.
     pub fn answering(&mut self, response: &ResponseHeader) {
         let (status, content_type) = (response.status.as_u16(), &headers::content_type(response));
@@ -337,6 +216,9 @@ impl Exchange {
         }
         if self.receipt.first_byte_ms.is_none() {
             self.first_byte();
+        }
+        if let Some(current) = &self.current {
+            current.heard.note(self.ingress.fleet.now());
         }
         if let Some(observer) = &mut self.observer {
             observer.feed(chunk);
@@ -393,55 +275,6 @@ impl Exchange {
         Ok(observed)
     }
 
-    /// The answer is whole.
-    pub fn completed(&mut self, observed: Observed) {
-        self.receipt.prompt_tokens = observed.prompt_tokens;
-        self.receipt.cached_tokens = observed.cached_tokens;
-        self.receipt.output_tokens = observed.output_tokens;
-        if let (Some(current), Some(query)) = (&self.current, &self.query) {
-            let (ask, upstream) = (&query.ask, current.node.id);
-            self.ingress.fleet.with(|fleet, now| {
-                let sessions = &mut fleet.sessions;
-                observed.context.into_iter().for_each(|context| sessions.pin_context(ask, context, upstream, now));
-                observed.response_id.into_iter().for_each(|id| sessions.pin_response(ask, id, upstream, now));
-            });
-        }
-        match self.receipt.status {
-            _ if observed.error => self.end(Verdict::StreamError, Outcome::Failed),
-            200..300 => self.end(Verdict::Ok, Outcome::Done { output_tokens: observed.output_tokens }),
-            500.. => self.end(Verdict::BackendError, Outcome::Failed),
-            _ => self.end(Verdict::ClientError, Outcome::Void),
-        }
-    }
-
-    /// The answer failed after it had begun.
-    pub fn broke_off(&mut self, how: Verdict) {
-        self.end(how, Outcome::Failed);
-    }
-
-    /// The request is answered here, without any node.
-    pub fn answered_here(&mut self) {
-        self.receipt.status = 200;
-        self.end(Verdict::Ok, Outcome::Void);
-    }
-
-    pub fn client_gone(&mut self) {
-        self.receipt.status = 499;
-        self.end(Verdict::ClientGone, Outcome::Void);
-    }
-
-    pub fn refused(&mut self, refusal: &Refusal) {
-        self.receipt.status = refusal.status();
-        self.end(Verdict::of(refusal), Outcome::Void);
-    }
-
-    /// The request is over, however that came about.
-    pub fn finish(&mut self) {
-        if self.query.is_some() || self.carried.is_some() {
-            self.end(Verdict::Cut, Outcome::Void);
-        }
-    }
-
     /// Where the answer is, between its frames or within one.
     pub fn place(&self) -> Place {
         if self.carried.as_ref().is_some_and(Carried::in_line) {
@@ -488,75 +321,7 @@ impl Exchange {
         }
     }
 
-    /// Ends the attempt and writes down what became of the request; only the first end counts. It
-    /// comes before the last byte is sent, so that whoever has the answer finds the receipt.
-    fn end(&mut self, verdict: Verdict, outcome: Outcome) {
-        if let Some(current) = self.current.take() {
-            current.lease.end(outcome);
-        }
-        if std::mem::replace(&mut self.ended, true) {
-            return;
-        }
-        self.receipt.outcome = verdict.name();
-        self.receipt.request_id = self.request_id.clone();
-        self.receipt.total_ms = self.elapsed_ms();
-        let metrics = &self.ingress.metrics;
-        metrics.requests.with_label_values(&[self.dialect.name(), verdict.name()]).inc();
-        if !self.receipt.attempts.is_empty() {
-            metrics.affinity.with_label_values(&[self.receipt.affinity]).inc();
-            self.count_tokens();
-        }
-        let receipt = std::mem::take(&mut self.receipt);
-        access_log::write(self.ingress.plan.log.access, &receipt, &|id| self.ingress.node_name(id));
-        if !receipt.model.is_empty() || !receipt.nodes.is_empty() {
-            self.ingress.receipts.add(receipt);
-        }
-    }
-
-    /// Whether a 404 can only mean that the model is gone: every Ollama has these paths for every model,
-    /// while other engines and other paths come and go, and then the model is still there.
-    fn says_model_gone(&self, node: &Node) -> bool {
-        let ollama = node.engine.get().is_some_and(|engine| engine.naming == Naming::Ollama);
-        let always_there =
-            [Endpoint::OllamaChat, Endpoint::OllamaGenerate, Endpoint::OpenAiChat, Endpoint::OpenAiCompletions];
-        ollama && self.query.as_ref().is_some_and(|query| always_there.contains(&query.ask.endpoint))
-    }
-
-    fn has_another(&self) -> bool {
-        let (Some(query), Some(current)) = (&self.query, &self.current) else { return false };
-        let mut query = query.clone();
-        query.tried.push(current.holding);
-        self.ingress.fleet.with(|fleet, now| !decide(fleet, &query, now).rows.is_empty())
-    }
-
-    fn no_candidate(&self, ask: &Ask, decision: &Decision) -> Refusal {
-        match self.refusal {
-            Some(Refusal::AttemptsFailed { last, .. }) => {
-                Refusal::AttemptsFailed { last, attempts: self.receipt.attempts.len() }
-            }
-            _ => nobody::why(&self.ingress, ask, decision),
-        }
-    }
-
-    fn count_tokens(&self) {
-        if let (Some(attempt), Some(prompt)) = (self.receipt.attempts.last(), self.receipt.prompt_tokens) {
-            let node = self.ingress.node(attempt.row.upstream).map_or_else(String::new, |node| node.label.clone());
-            self.ingress.metrics.count_prompt(&node, prompt, self.receipt.cached_tokens.unwrap_or(0));
-        }
-    }
-
     fn elapsed_ms(&self) -> f64 {
         self.ingress.fleet.now().since(self.started).as_secs_f64() * 1000.0
-    }
-}
-
-/// What became of the conversation's warmth.
-fn affinity(ask: &Ask, decision: &Decision, chosen: &Row) -> &'static str {
-    match decision.pin {
-        _ if !ask.endpoint.is_conversation() => "none",
-        Some(pin) if pin == chosen.upstream => "session",
-        Some(_) => "moved",
-        None if chosen.covered_tokens > 0 => "prefix",
-        None => "new",
     }
 }

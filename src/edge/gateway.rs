@@ -113,7 +113,8 @@ impl ProxyHttp for Gateway {
             let timeouts = &self.ingress.plan.timeouts;
             let patience = Patience { first_byte: Some(timeouts.first_byte.0), idle: Some(timeouts.idle.0) };
             let heartbeat = timeouts.heartbeat.0.map(|every| every.0);
-            replay.prepare(body, patience, Delivery { holds_head: exchange.runs_model(), heartbeat });
+            let mover = replay.prepare(body, patience, Delivery { holds_head: exchange.runs_model(), heartbeat });
+            exchange.watch(mover);
         }
         exchange.sent_at = self.ingress.fleet.now();
         Ok(Box::new(self.peer(&node)?))
@@ -148,15 +149,17 @@ impl ProxyHttp for Gateway {
         response: &mut ResponseHeader,
         exchange: &mut Exchange,
     ) -> Result<()> {
+        exchange.told_to_wait(response);
         if let Some(cause) = exchange.cause_of(response) {
-            let retry = exchange.may_move(cause);
-            if retry || !cause.may_be_told() {
+            let retry = exchange.takes_retry(cause);
+            if retry || !exchange.verdict(cause).told {
                 exchange.attempt_failed(cause);
                 let status = ErrorType::HTTPStatus(response.status.as_u16());
                 let mut error = Error::explain(status, cause.name()).into_up();
                 error.set_retry(retry);
                 return Err(error);
             }
+            exchange.tell(cause);
         }
         // Here and not later: for the client Pingora gives every answer a framing.
         exchange.end_is_unsure = headers::end_is_unsure(response, session);
@@ -239,7 +242,7 @@ impl ProxyHttp for Gateway {
         }
         if exchange.node().is_none() {
             // Given up by `upstream_response_filter`, which has said what that means.
-            error.set_retry(exchange.has_attempts_left());
+            error.set_retry(exchange.moves);
             return error;
         }
         if exchange.carried.is_some() {
@@ -258,7 +261,11 @@ impl ProxyHttp for Gateway {
             error.set_retry(true);
             return error;
         }
-        let cause = if cut == Some(Cut::FirstByteLate) { Cause::FirstByteLate } else { Cause::ConnectionLost };
+        let cause = match cut {
+            Some(Cut::FirstByteLate) => Cause::FirstByteLate,
+            Some(Cut::MovedAway) => Cause::Ejected,
+            Some(Cut::Stalled) | None => Cause::ConnectionLost,
+        };
         error.set_retry(exchange.give_up(cause));
         error
     }

@@ -1,6 +1,10 @@
 //! What happens to headers on the way: towards the upstream, and back.
 
-use http::header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HOST, TRANSFER_ENCODING};
+use std::time::Duration;
+
+use http::header::{
+    AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HOST, RETRY_AFTER, TRANSFER_ENCODING,
+};
 use http::{HeaderName, HeaderValue, Version};
 use pingora::http::{RequestHeader, ResponseHeader};
 use pingora_core::{ErrorType, OrErr, Result};
@@ -119,6 +123,13 @@ pub fn now_plain(request: &mut RequestHeader) {
 pub fn content_type(response: &ResponseHeader) -> String {
     let value = response.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
     value.unwrap_or_default().to_string()
+}
+
+/// How long the upstream asks not to be asked again. A date says the same less clearly, and engines do
+/// not send one.
+pub fn retry_after(response: &ResponseHeader) -> Option<Duration> {
+    let seconds = response.headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse::<f64>().ok()?;
+    Duration::try_from_secs_f64(seconds).ok()
 }
 
 /// Whether the answer has no body at all.

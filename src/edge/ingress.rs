@@ -29,6 +29,7 @@ use crate::config::{self, Plan};
 use crate::routing::admission::Admission;
 use crate::routing::fleet::{Fleet, Rules, UpstreamId};
 use crate::routing::group::Groups;
+use crate::routing::stuck::SilenceLimits;
 
 pub struct Ingress {
     pub plan: Plan,
@@ -114,12 +115,12 @@ impl Ingress {
 
     /// Whether some upstream can serve; else why not and what to do, without naming places.
     pub fn readiness(&self) -> Result<(), String> {
-        let usable = |fleet: &Fleet, node: &Node| {
-            let up = fleet.upstream(node.id).is_some_and(|upstream| upstream.healthy && !upstream.spec.drain);
+        let usable = |fleet: &Fleet, now, node: &Node| {
+            let up = fleet.upstream(node.id).is_some_and(|upstream| upstream.is_open(now));
             up && fleet.holdings_of(node.id).next().is_some()
         };
         let nodes = self.roster.nodes();
-        let usable = self.fleet.with(|fleet, _| nodes.iter().filter(|node| usable(fleet, node)).count());
+        let usable = self.fleet.with(|fleet, now| nodes.iter().filter(|node| usable(fleet, now, node)).count());
         match (usable, self.plan.upstreams.len()) {
             (1.., _) => Ok(()),
             _ if self.is_guess => Err("no upstream is configured and no engine was found on this machine; \
@@ -142,6 +143,9 @@ fn rules(plan: &Plan) -> Rules {
         max_sessions: plan.affinity.max_sessions as usize,
         stale_after: plan.telemetry.stale_after.0,
         option_guard: plan.routing.option_guard,
+        breaker: plan.resilience.breaker.rules(),
+        slow_start: plan.resilience.slow_start.0,
+        silence: SilenceLimits { first_byte: plan.timeouts.first_byte.0, idle: plan.timeouts.idle.0 },
     }
 }
 

@@ -11,7 +11,7 @@ use crate::routing::fleet::{LeaseId, Outcome, UpstreamId};
 
 pub struct Lease {
     pub upstream: UpstreamId,
-    id: LeaseId,
+    pub id: LeaseId,
     fleet: Arc<SharedFleet>,
     /// What the end will be; until told otherwise it says nothing about the upstream.
     outcome: Outcome,

@@ -7,8 +7,11 @@ use prometheus::{
     Encoder, Histogram, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder,
 };
 
+use super::ingress::Ingress;
+use super::state;
 use super::verdict::Verdict;
 use crate::routing::ask::Dialect;
+use crate::routing::fleet::Fleet;
 
 pub struct Metrics {
     registry: Registry,
@@ -21,6 +24,9 @@ pub struct Metrics {
     pub queue_waiting: IntGauge,
     pub queue_wait_seconds: Histogram,
     pub model_drift: IntGaugeVec,
+    /// Retries that the budget did not allow.
+    pub retries_refused: IntCounterVec,
+    breaker_state: IntGaugeVec,
 }
 
 /// From a warm cache hit to a cold load of a large model.
@@ -58,6 +64,10 @@ impl Metrics {
             &["model", "kind"],
         )?;
         registry.register(Box::new(model_drift.clone()))?;
+        let breaker =
+            Opts::new("warmgate_breaker_state", "0 closed, 1 half-open, 2 open; the worst of node and models");
+        let breaker_state = IntGaugeVec::new(breaker, &["node"])?;
+        registry.register(Box::new(breaker_state.clone()))?;
         Ok(Metrics {
             requests,
             attempts: counter("warmgate_attempts_total", "Attempts at nodes by result", &["node", "result"])?,
@@ -68,6 +78,12 @@ impl Metrics {
                 "Attempts whose options are not those the model was loaded with, by what was done",
                 &["node", "action"],
             )?,
+            retries_refused: counter(
+                "warmgate_retries_refused_total",
+                "Retries beyond the budget, by cause",
+                &["cause"],
+            )?,
+            breaker_state,
             first_byte_seconds,
             queue_waiting,
             queue_wait_seconds,
@@ -80,6 +96,15 @@ impl Metrics {
     pub fn count_prompt(&self, node: &str, prompt: u32, cached: u32) {
         for (kind, tokens) in [("cached", cached), ("uncached", prompt.saturating_sub(cached))] {
             self.prompt_tokens.with_label_values(&[node, kind]).inc_by(u64::from(tokens));
+        }
+    }
+
+    pub fn tell_breakers(&self, ingress: &Ingress) {
+        for node in ingress.roster.nodes().iter() {
+            let level = |fleet: &mut Fleet, now| {
+                fleet.upstream(node.id).map_or(0, |upstream| state::breaker_level(fleet, upstream, node, now))
+            };
+            self.breaker_state.with_label_values(&[&node.label]).set(ingress.fleet.with(level));
         }
     }
 

@@ -14,12 +14,16 @@ const NEAREST_SHOWN: usize = 3;
 pub fn why(ingress: &Ingress, ask: &Ask, decision: &Decision) -> Refusal {
     let model = ask.model.clone();
     let reasons: Vec<Exclusion> = decision.excluded.iter().map(|(_, reason)| *reason).collect();
-    let down = |reason: &Exclusion| matches!(reason, Exclusion::Unhealthy | Exclusion::Draining);
+    let broken = |reason: &Exclusion| matches!(reason, Exclusion::BreakerOpen | Exclusion::HalfOpen);
+    let down = |reason: &Exclusion| matches!(reason, Exclusion::Unhealthy | Exclusion::Draining) || broken(reason);
+    // Of a node that is left alone it is known when it may be asked again, of others only when it is checked.
+    let left_s = decision.usable_at.map(|at| at.since(ingress.fleet.now()).as_secs_f64().ceil() as u64);
     match () {
         _ if reasons.contains(&Exclusion::NotTheMaker) => Refusal::ResponseGone,
         _ if reasons.is_empty() && decision.rows.is_empty() => unknown_model(ingress, model),
+        _ if reasons.contains(&Exclusion::Cooling) => Refusal::AllCooling { model, retry_after_s: left_s.unwrap_or(1) },
         _ if reasons.iter().any(down) || !decision.rows.is_empty() => {
-            Refusal::AllDown { model, retry_after_s: next_check_s(ingress) }
+            Refusal::AllDown { model, retry_after_s: left_s.unwrap_or_else(|| next_check_s(ingress)) }
         }
         _ if reasons.iter().all(|reason| *reason == Exclusion::WrongDialect) => {
             let dialects = ingress.fleet.with(|fleet, _| dialects_of(fleet, &model));

@@ -36,8 +36,9 @@ pub fn pick(balancer: &LoadBalancer<FleetSelection>, fleet: &Arc<SharedFleet>, q
     fleet.in_one_step(|| {
         let booked = RefCell::new(None);
         // Pingora asks us for each backend in turn, best first, and stops at the first we accept.
-        balancer.select_with(&key, usize::MAX, |backend, healthy| {
-            let lease = if healthy { book(backend, fleet, query) } else { None };
+        // What its health checks mean for a node the decision has weighed already.
+        balancer.select_with(&key, usize::MAX, |backend, _| {
+            let lease = book(backend, fleet, query);
             *booked.borrow_mut() = lease;
             booked.borrow().is_some()
         });

@@ -30,6 +30,8 @@ impl Prober {
             Err(FetchError::TimedOut(_)) if self.has_answered_since(site, asked_at) => return Ok(()),
             answer => answer,
         };
+        let reachable = !matches!(answer, Err(FetchError::Connect(_) | FetchError::Resolve(_) | FetchError::Tls(_)));
+        self.fleet.with(|fleet, _| site.rows.iter().for_each(|row| fleet.learn_reachable(*row, reachable)));
         match judge(engine, answer) {
             Ok(()) => {
                 site.note(Finder::Probe, "");
@@ -41,7 +43,7 @@ impl Prober {
             Err(problem) if problem.ailment == Ailment::Loading => {
                 site.note(Finder::Probe, problem);
                 if site.standing.saw_loading() {
-                    site.learn_health(&self.fleet, false);
+                    self.fleet.with(|fleet, _| site.rows.iter().for_each(|row| fleet.learn_loading(*row)));
                 }
                 Ok(())
             }

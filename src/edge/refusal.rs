@@ -48,6 +48,11 @@ pub enum Refusal {
         model: String,
         retry_after_s: u64,
     },
+    /// Every node that could serve is busy and wants to be left alone for so long.
+    AllCooling {
+        model: String,
+        retry_after_s: u64,
+    },
     /// Nobody who answered has the model, and somebody has not answered yet.
     NotYetKnown {
         model: String,
@@ -81,9 +86,10 @@ impl Refusal {
             | Refusal::CannotServe { .. }
             | Refusal::LacksPath { .. } => 400,
             Refusal::Body(error) => body_status(error),
-            Refusal::AllDown { .. } | Refusal::NotYetKnown { .. } => 503,
             Refusal::QueueFull { .. } | Refusal::QueueTimeout { .. } => 503,
+            Refusal::AllDown { .. } | Refusal::AllCooling { .. } | Refusal::NotYetKnown { .. } => 503,
             Refusal::AttemptsFailed { last: Cause::FirstByteLate, .. } => 504,
+            Refusal::AttemptsFailed { last: Cause::Busy(_), .. } => 503,
             Refusal::AttemptsFailed { last: Cause::Unavailable(status), .. } => *status,
             Refusal::AttemptsFailed { last: Cause::ModelGone, .. } => 404,
             Refusal::AttemptsFailed { last: Cause::EngineFailed, .. } => 500,
@@ -115,6 +121,9 @@ impl Refusal {
             Refusal::QueueTimeout { model, .. } => {
                 format!("every node that has model '{}' stayed busy for too long; try again later", shown(model))
             }
+            Refusal::AllCooling { model, .. } => {
+                format!("every node that has model '{}' is busy; try again later", shown(model))
+            }
             Refusal::NotYetKnown { model, .. } => {
                 let shown = shown(model);
                 format!("no node that has answered so far has model '{shown}', and some have not answered yet")
@@ -141,9 +150,10 @@ impl Refusal {
             Refusal::AllDown { retry_after_s, .. }
             | Refusal::NotYetKnown { retry_after_s, .. }
             | Refusal::QueueFull { retry_after_s, .. }
-            | Refusal::QueueTimeout { retry_after_s, .. } => Some((*retry_after_s).max(1)),
+            | Refusal::QueueTimeout { retry_after_s, .. }
+            | Refusal::AllCooling { retry_after_s, .. } => Some((*retry_after_s).max(1)),
             Refusal::Body(BodyError::NoMemory) | Refusal::Managing(Unmanaged::TooMany) => Some(1),
-            Refusal::AttemptsFailed { last: Cause::Unavailable(503), .. } => Some(1),
+            Refusal::AttemptsFailed { last: Cause::Busy(_), .. } => Some(1),
             _ => None,
         }
     }

@@ -11,11 +11,14 @@ use std::sync::OnceLock;
 use parking_lot::ReentrantMutex;
 
 use super::clock::Clock;
+use super::movers::Movers;
 use crate::routing::fleet::{Fleet, LeaseId, Outcome, Rules, UpstreamId};
 use crate::routing::moment::Moment;
 use crate::routing::select::{Decision, Query, decide};
 
 pub struct SharedFleet {
+    /// How to reach the requests behind the leases; a lock of its own, taken within the fleet's or alone.
+    pub movers: Movers,
     clock: Clock,
     state: ReentrantMutex<RefCell<State>>,
     on_release: OnceLock<Box<dyn Fn() + Send + Sync>>,
@@ -34,6 +37,7 @@ impl SharedFleet {
             clock: Clock::start(),
             state: ReentrantMutex::new(RefCell::new(state)),
             on_release: OnceLock::new(),
+            movers: Movers::default(),
         }
     }
 
@@ -61,6 +65,7 @@ impl SharedFleet {
 
     /// Ends a booking and does what is to be done then, in one step.
     pub fn end(&self, lease: LeaseId, outcome: Outcome) {
+        self.movers.remove(lease);
         self.in_one_step(|| {
             self.with(|fleet, now| fleet.end(lease, outcome, now));
             if let Some(work) = self.on_release.get() {

@@ -88,7 +88,7 @@ impl Site {
 
     /// Lets the fleet know whether it can serve.
     pub fn learn_health(&self, fleet: &SharedFleet, healthy: bool) {
-        fleet.with(|fleet, _| self.rows.iter().for_each(|row| fleet.learn_health(*row, healthy)));
+        fleet.with(|fleet, now| self.rows.iter().for_each(|row| fleet.learn_health(*row, healthy, now)));
     }
 
     /// Sends requests elsewhere from now on; what stands there has yet to be seen.

@@ -80,10 +80,13 @@ impl WaitingRoom {
         room
     }
 
-    /// Books a node for the request, or lets it wait for one.
-    pub fn enter(self: &Arc<Self>, query: &Query) -> Entered {
+    /// Books a node for the request, or lets it wait for one, for `at_most`.
+    pub fn enter(self: &Arc<Self>, query: &Arc<Query>, at_most: Duration) -> Entered {
         self.fleet.in_one_step(|| match pick(&self.balancer, &self.fleet, query) {
             Placing::Booked(picked) => Entered::Booked(picked),
+            Placing::Nobody(decision) if decision.is_worth_waiting(self.fleet.now() + at_most) => {
+                self.line_up(query, None)
+            }
             Placing::Nobody(decision) => Entered::Nobody(decision),
             Placing::Full(decision) => self.line_up(query, decision.rows.first().map(|row| row.holding)),
         })
@@ -110,7 +113,7 @@ impl WaitingRoom {
 
     fn sweep_once(&self) {
         *self.swept_at.lock() = self.fleet.now();
-        let mut sweep = self.fleet.with(|fleet, _| fleet.sweep());
+        let mut sweep = self.fleet.with(|fleet, _| fleet.sweep_queue());
         while let Some((id, query)) = self.fleet.with(|fleet, _| sweep.next(fleet)) {
             match pick(&self.balancer, &self.fleet, &query) {
                 Placing::Booked(picked) => {
@@ -120,6 +123,9 @@ impl WaitingRoom {
                 Placing::Full(decision) => {
                     let best = decision.rows.first().map(|row| row.holding);
                     self.fleet.with(|fleet, _| fleet.place(id, best));
+                }
+                Placing::Nobody(decision) if decision.is_worth_waiting(Moment::MAX) => {
+                    self.fleet.with(|fleet, _| fleet.place(id, None));
                 }
                 Placing::Nobody(decision) => {
                     self.fleet.with(|fleet, _| fleet.stop_waiting(id));
@@ -137,8 +143,8 @@ impl WaitingRoom {
         }
     }
 
-    fn line_up(self: &Arc<Self>, query: &Query, best: Option<HoldingId>) -> Entered {
-        let entered = self.fleet.with(|fleet, now| fleet.wait(Arc::new(query.clone()), best, now));
+    fn line_up(self: &Arc<Self>, query: &Arc<Query>, best: Option<HoldingId>) -> Entered {
+        let entered = self.fleet.with(|fleet, now| fleet.wait(query.clone(), best, now));
         let Ok(id) = entered else {
             return Entered::QueueFull { retry_after_s: self.retry_after_s(best) };
         };

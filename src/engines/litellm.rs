@@ -30,6 +30,8 @@ pub static ENGINE: Engine = Engine {
     fixed_models: true,
     counts_on_request: true,
     default_slots: 64,
+    // 429 with "Try again in N seconds": every deployment of the model cools down.
+    busy_statuses: &[429, 503],
     read,
     fingerprint_path: "/health/liveliness",
     recognises: is_alive,

@@ -40,6 +40,7 @@ pub static ENGINE: Engine = Engine {
     counts_on_request: true,
     // OLLAMA_NUM_PARALLEL, when unset.
     default_slots: 1,
+    busy_statuses: &[503],
     read,
     fingerprint_path: "/api/version",
     recognises,

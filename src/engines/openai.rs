@@ -32,6 +32,7 @@ pub static ENGINE: Engine = Engine {
     // Some such servers refuse what they do not know.
     counts_on_request: false,
     default_slots: 16,
+    busy_statuses: &[503],
     read,
     fingerprint_path: "/v1/models",
     recognises,

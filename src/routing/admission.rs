@@ -77,7 +77,7 @@ impl Fleet {
 
     /// Begins a look over the queue; `Sweep::next` gives those who may try to go, and each is answered with
     /// `bound` or `place`. Each sees in the depths only those whose turn comes before its own.
-    pub fn sweep(&mut self) -> Sweep {
+    pub fn sweep_queue(&mut self) -> Sweep {
         let order = self.queue.order();
         let before: BTreeMap<_, _> = order.iter().map(|id| (*id, self.queue.place(*id, None))).collect();
         before.values().for_each(|at| self.count_waiting(*at, -1));

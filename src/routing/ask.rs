@@ -131,6 +131,12 @@ impl Endpoint {
         !matches!(self, Endpoint::OllamaShow | Endpoint::AnthropicCountTokens)
     }
 
+    /// Whether doing it twice is as good as doing it once, so that a request which may have been begun can
+    /// be sent again. Running a model leaves nothing behind.
+    pub fn is_repeatable(self) -> bool {
+        self.runs_model() || matches!(self, Endpoint::OllamaShow | Endpoint::AnthropicCountTokens)
+    }
+
     /// Whether a request here can be put to an engine that speaks OpenAI and not this dialect.
     pub fn is_translatable(self) -> bool {
         use Endpoint::{OllamaChat, OllamaEmbed, OllamaEmbeddings, OllamaGenerate};

@@ -4,24 +4,26 @@
 //! of `laws` true. Reading is `select::decide`'s; a decision is booked with `book` in the same critical
 //! section, so that two requests cannot both take the last free slot. A booking ends exactly once (L2).
 
+mod experience;
+mod index;
+mod rules;
+
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use super::admission::Admission;
 use super::ask::{Ask, Priority};
-use super::group::Groups;
+use super::budget::RetryBudget;
 use super::moment::Moment;
-use super::name::{self, Naming};
-use super::policy::Policy;
 use super::prefix::Prefixes;
 use super::queue::Queue;
-use super::report::{ModelReport, Report};
-use super::runner::{OptionGuard, RunnerOptions};
+use super::report::Report;
+use super::runner::RunnerOptions;
 use super::session::Sessions;
-use super::signal::Signals;
 use super::table::Upstreams;
 use super::upstream::{Foreign, Holding, Spec, Traits, Upstream};
 use super::{laws, select::Row};
+
+pub use rules::Rules;
 
 /// An upstream for the length of the process; never used again for another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
@@ -34,40 +36,6 @@ pub struct HoldingId(pub u32);
 /// One running attempt's booking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LeaseId(pub u64);
-
-/// What may be configured about routing.
-#[derive(Clone, Debug)]
-pub struct Rules {
-    pub policy: Policy,
-    /// Names beyond those that nodes report.
-    pub groups: Groups,
-    /// Of a group's fallbacks, how many are tried for one request.
-    pub max_fallbacks: usize,
-    pub admission: Admission,
-    pub signals: Signals,
-    pub session_ttl: Duration,
-    pub max_sessions: usize,
-    /// Readings older than this are no longer believed (L10).
-    pub stale_after: Duration,
-    pub option_guard: OptionGuard,
-}
-
-/// As Warmgate is configured when nothing is said.
-impl Default for Rules {
-    fn default() -> Rules {
-        Rules {
-            policy: Policy::default(),
-            groups: Groups::default(),
-            max_fallbacks: 5,
-            admission: Admission::default(),
-            signals: Signals::default(),
-            session_ttl: Duration::from_secs(15 * 60),
-            max_sessions: 100_000,
-            stale_after: Duration::from_secs(15),
-            option_guard: OptionGuard::default(),
-        }
-    }
-}
 
 /// What was so when an upstream was asked for a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,8 +52,14 @@ pub enum Outcome {
     Done { output_tokens: Option<u32> },
     /// The client left, or the request was refused by its own fault: says nothing about the upstream.
     Void,
-    /// The upstream failed.
+    /// It failed with this model.
     Failed,
+    /// No connection could be made.
+    Unreachable,
+    /// It refused our key.
+    KeyRefused,
+    /// It had no place for the request.
+    Busy,
 }
 
 pub struct Fleet {
@@ -102,6 +76,7 @@ pub struct Fleet {
     pub queue: Queue,
     pub sessions: Sessions,
     pub prefixes: Prefixes,
+    pub retries: RetryBudget,
 }
 
 /// Models remembered in all, over all upstreams. An upstream that invents names must not fill memory.
@@ -114,12 +89,14 @@ pub(super) struct Booking {
     /// Occupies a slot (`Endpoint::runs_model`).
     pub runs_model: bool,
     pub priority: Priority,
-    booked_at: Moment,
+    /// Options that the node was sent, where its models are loaded with them.
+    sent: Option<RunnerOptions>,
+    pub booked_at: Moment,
     pub first_byte_at: Option<Moment>,
     uncached_tokens: u32,
     start: Start,
-    /// Options that the node was sent, where its models are loaded with them.
-    sent: Option<RunnerOptions>,
+    /// Silence for longer than this is not right.
+    pub patience: Duration,
 }
 
 /// What a lease found when it was booked; decides what its times teach.
@@ -143,6 +120,7 @@ impl Fleet {
             queue: Queue::default(),
             sessions: Sessions::new(rules.max_sessions, rules.session_ttl),
             prefixes: Prefixes::new(rules.session_ttl),
+            retries: RetryBudget::default(),
             rules,
         }
     }
@@ -182,13 +160,6 @@ impl Fleet {
     pub fn learn_engine(&mut self, id: UpstreamId, engine: Traits) {
         if let Some(upstream) = self.upstreams.get_mut(id) {
             upstream.spec.engine = Some(engine);
-        }
-    }
-
-    /// A health check changed its mind.
-    pub fn learn_health(&mut self, id: UpstreamId, healthy: bool) {
-        if let Some(upstream) = self.upstreams.get_mut(id) {
-            upstream.healthy = healthy;
         }
     }
 
@@ -282,6 +253,8 @@ impl Fleet {
         let runs_model = ask.endpoint.runs_model();
         upstream.in_flight += 1;
         if runs_model {
+            upstream.breaker.sent(lease);
+            holding.breaker.sent(lease);
             holding.running += 1;
             holding.batch_running += u32::from(ask.priority == Priority::Batch);
             holding.usage.add(1, ask.prompt_tokens, now);
@@ -306,6 +279,7 @@ impl Fleet {
             uncached_tokens,
             start,
             sent,
+            patience: self.rules.silence.patience(holding, ask, cold),
         };
         self.bookings.insert(lease, booking);
         laws::check(self);
@@ -320,12 +294,20 @@ impl Fleet {
         booking.first_byte_at = Some(now);
         let booking = booking.clone();
         let upstream = &mut self.upstreams[booking.upstream];
-        upstream.record.succeed();
         upstream.answered_at = Some(now);
+        upstream.slow_start.answered();
+        if upstream.breaker.answered(booking.booked_at, now) {
+            upstream.slow_start.begin(now);
+        }
         if !booking.runs_model {
             return;
         }
-        self.holdings[booking.holding.0 as usize].learn_first_byte(&booking, now);
+        let holding = &mut self.holdings[booking.holding.0 as usize];
+        holding.slow_start.answered();
+        if holding.breaker.answered(booking.booked_at, now) {
+            holding.slow_start.begin(now);
+        }
+        holding.learn_first_byte(&booking, now);
         if ask.endpoint.is_conversation() {
             self.sessions.pin(ask, booking.upstream, now);
             self.prefixes.learn(ask, booking.upstream, now);
@@ -338,9 +320,7 @@ impl Fleet {
         let Some(booking) = self.bookings.remove(&lease) else { return };
         let upstream = &mut self.upstreams[booking.upstream];
         upstream.in_flight -= 1;
-        if outcome == Outcome::Failed {
-            upstream.record.fail(now);
-        }
+        self.learn_outcome(lease, &booking, outcome, now);
         if booking.runs_model {
             self.holdings[booking.holding.0 as usize].learn_end(&booking, outcome, now);
         }
@@ -366,86 +346,9 @@ impl Fleet {
         self.bookings.len()
     }
 
-    /// The holdings that a client's name means, one an upstream at most, in order of upstream.
-    pub(super) fn holders(&self, model: &str) -> Vec<HoldingId> {
-        let exact = self.exact.get(model).into_iter().flatten().copied();
-        let mut holders: Vec<HoldingId> = exact.collect();
-        let spellings = self.folded.get(&name::fold(model)).map_or(&[][..], Vec::as_slice);
-        let same_upstream = |a: &HoldingId, b: &HoldingId| self.holding(*a).upstream == self.holding(*b).upstream;
-        for group in spellings.chunk_by(same_upstream) {
-            let canonical = name::canonical(model);
-            let to_the_letter = group.iter().find(|id| name::canonical(&self.holding(**id).name) == canonical);
-            let unique = if let [only] = group { Some(only) } else { None };
-            holders.extend(to_the_letter.or(unique));
-        }
-        holders
-    }
-
-    /// The model's name as its upstream spells it.
-    pub fn holding_name(&self, id: HoldingId) -> &str {
-        &self.holding(id).name
-    }
-
-    /// The upstream that has it.
-    pub fn upstream_of(&self, id: HoldingId) -> Option<UpstreamId> {
-        self.holdings.get(id.0 as usize).map(|holding| holding.upstream)
-    }
-
-    pub(super) fn holding(&self, id: HoldingId) -> &Holding {
-        &self.holdings[id.0 as usize]
-    }
-
-    /// Every name that a client may ask for, once, for suggestions.
-    pub fn model_names(&self) -> Vec<String> {
-        let groups = self.rules.groups.listed().into_iter().map(|group| &group.name);
-        let mut names: Vec<String> = self.folded.keys().chain(self.exact.keys()).chain(groups).cloned().collect();
-        names.sort();
-        names
-    }
-
     /// Whether every upstream has told at least once what it holds.
     pub fn is_known_whole(&self) -> bool {
         self.upstreams.iter().all(|(_, upstream)| upstream.leaving || upstream.read_at.is_some())
-    }
-
-    /// The holding of that name, made if there is room for it.
-    fn holding_named(&mut self, id: UpstreamId, name: &str) -> Option<HoldingId> {
-        let upstream = &mut self.upstreams[id];
-        if let Some(known) = upstream.holdings.get(name) {
-            return Some(*known);
-        }
-        let made = Holding::new(id, name);
-        let place = match self.free.pop() {
-            Some(place) => {
-                self.holdings[place.0 as usize] = made;
-                place
-            }
-            None if self.holdings.len() >= MAX_HOLDINGS => return None,
-            None => {
-                self.holdings.push(made);
-                HoldingId(self.holdings.len() as u32 - 1)
-            }
-        };
-        upstream.holdings.insert(name.to_string(), place);
-        Some(place)
-    }
-
-    fn listed(&self, id: UpstreamId) -> Vec<HoldingId> {
-        let held = self.upstreams[id].holdings.values();
-        held.filter(|held| self.holding(**held).listed).copied().collect()
-    }
-
-    /// Drops what the upstream no longer lists, once no request runs on it.
-    fn forget_unlisted(&mut self, id: UpstreamId) {
-        let (holdings, free) = (&self.holdings, &mut self.free);
-        self.upstreams[id].holdings.retain(|_, held| {
-            let holding = &holdings[held.0 as usize];
-            let kept = holding.listed || holding.running > 0 || holding.waiting > 0;
-            if !kept {
-                free.push(*held);
-            }
-            kept
-        });
     }
 
     /// Forgets an upstream that has left once its last request is over.
@@ -453,131 +356,6 @@ impl Fleet {
         if self.upstreams.get(id).is_some_and(|upstream| upstream.leaving && upstream.in_flight == 0) {
             self.forget_unlisted(id);
             self.upstreams.forget(id);
-        }
-    }
-
-    /// Takes the models of one upstream out of the index; cheaper than to make it anew.
-    fn unindex(&mut self, id: UpstreamId) {
-        for (name, held) in &self.upstreams[id].holdings {
-            for (map, key) in [(&mut self.folded, &name::fold(name)), (&mut self.exact, name)] {
-                let Some(holders) = map.get_mut(key) else { continue };
-                holders.retain(|holder| holder != held);
-                if holders.is_empty() {
-                    map.remove(key);
-                }
-            }
-        }
-    }
-
-    fn rebuild_index(&mut self) {
-        self.folded.clear();
-        self.exact.clear();
-        for (_, upstream) in self.upstreams.iter() {
-            let naming = upstream.spec.engine.map(|engine| engine.naming);
-            for (name, id) in upstream.holdings.iter().filter(|(_, id)| self.holdings[id.0 as usize].listed) {
-                let (map, key) = match naming {
-                    Some(Naming::Ollama) => (&mut self.folded, name::fold(name)),
-                    _ => (&mut self.exact, name.clone()),
-                };
-                map.entry(key).or_default().push(*id);
-            }
-        }
-    }
-}
-
-/// A model that was told to go is still listed in memory while the engine frees it.
-const LEAVING: Duration = Duration::from_secs(5);
-
-impl Holding {
-    fn unload(&mut self, now: Moment) {
-        if self.resident {
-            self.unloaded_at = Some(now);
-        }
-        self.resident = false;
-        self.told_to_unload_at = Some(now);
-    }
-
-    /// Whether a reading that was asked for then may still show a model that was told to go.
-    fn is_leaving(&self, asked_at: Moment) -> bool {
-        self.told_to_unload_at.is_some_and(|told_at| asked_at.since(told_at) < LEAVING)
-    }
-
-    fn learn(&mut self, model: &ModelReport, fixed: bool, asked_at: Moment, now: Moment) {
-        self.listed = true;
-        self.weights_bytes = model.size_bytes.or(self.weights_bytes);
-        self.resident_bytes = model.resident_bytes.or(self.resident_bytes);
-        self.runner.trained_tokens = model.trained_tokens.or(self.runner.trained_tokens);
-        // Not kept when it is gone: an edition without a window of its own may have come.
-        self.runner.own_window = model.own_window;
-        if let Some(told) = model.context_tokens
-            && self.runner.learn_window(told, self.context_tokens, asked_at)
-        {
-            self.context_tokens = Some(told);
-        }
-        self.abilities = model.abilities.or(self.abilities);
-        if fixed || (model.resident && !self.is_leaving(asked_at)) {
-            self.resident = true;
-            self.resident_at = asked_at.max(self.resident_at);
-        } else if self.resident && self.resident_at < asked_at {
-            self.resident = false;
-            self.unloaded_at = Some(now);
-            self.runner.forget();
-        }
-    }
-
-    /// The model is answering its first request since nothing was known of how it was loaded.
-    fn learn_served(&mut self, sent: RunnerOptions, was_cold: bool, now: Moment) {
-        let before = self.context_tokens;
-        let loaded = self.runner.serves(sent, before, now);
-        self.context_tokens = match sent.num_ctx() {
-            Some(_) if was_cold => loaded,
-            None if was_cold => loaded.or(before),
-            _ => before.or(loaded),
-        };
-    }
-
-    fn learn_first_byte(&mut self, booking: &Booking, now: Moment) {
-        let seconds = now.since(booking.booked_at).as_secs_f64();
-        match booking.start {
-            Start::FreeSlot => self.speed.learn_prefill(booking.uncached_tokens, seconds),
-            Start::ColdModel => {
-                let prefill = self.speed.prefill_s_per_token().unwrap_or(0.0) * f64::from(booking.uncached_tokens);
-                self.speed.learn_load((seconds - prefill).max(0.0));
-            }
-            Start::Queued => {}
-        }
-        if let Some(sent) = booking.sent.filter(|_| !self.runner.has_served()) {
-            self.learn_served(sent, booking.start == Start::ColdModel, now);
-        }
-        self.resident = true;
-        self.resident_at = now;
-        self.told_to_unload_at = None;
-        self.loading_since = None;
-        self.answering += 1;
-        self.answering_peak = self.answering_peak.max(self.answering);
-    }
-
-    fn learn_end(&mut self, booking: &Booking, outcome: Outcome, now: Moment) {
-        self.running -= 1;
-        self.batch_running -= u32::from(booking.priority == Priority::Batch);
-        if self.running == 0 {
-            self.loading_since = None;
-        }
-        let Some(first_byte_at) = booking.first_byte_at else {
-            if booking.start == Start::ColdModel && booking.sent.is_some() {
-                // Whether it was loaded after all, nobody knows.
-                self.runner.forget();
-            }
-            return;
-        };
-        self.answering -= 1;
-        let Outcome::Done { output_tokens } = outcome else { return };
-        self.usage.add(0, output_tokens.unwrap_or(0), now);
-        if booking.start == Start::FreeSlot {
-            self.speed.learn_service(now.since(booking.booked_at).as_secs_f64());
-        }
-        if let Some(tokens) = output_tokens {
-            self.speed.learn_decode(tokens, now.since(first_byte_at).as_secs_f64());
         }
     }
 }

@@ -4,7 +4,7 @@
 //! upstream that lacks the model, is ejected or drains is never chosen. L4 a score is finite and equals
 //! the sum of its signals. L5 the same seed and events give the same decisions. L6 the order in which
 //! upstreams are listed does not matter. L7 more load, more failures or less warmth never makes an
-//! upstream likelier. L8 every table has a named limit. L9 bytes forwarded equal bytes received. L10
+//! upstream likelier, but for the one request that tries it again. L8 every table has a named limit. L9 bytes forwarded equal bytes received. L10
 //! readings past their age are neutral. L11 a request with an eligible upstream never starves.
 //!
 //! Here are those that can be read off the state: L1, its parts by model, and L8. The others are

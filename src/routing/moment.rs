@@ -12,6 +12,9 @@ use std::time::Duration;
 pub struct Moment(pub u64);
 
 impl Moment {
+    /// After every other.
+    pub const MAX: Moment = Moment(u64::MAX);
+
     pub fn from_secs(secs: u64) -> Self {
         Moment(secs * 1_000_000)
     }

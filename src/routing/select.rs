@@ -4,12 +4,16 @@
 //! ranks them. It changes nothing; the same fleet, query and time give the same decision (L5), in
 //! whatever order the upstreams were listed (L6). What it found is kept as the request's receipt.
 
+mod belief;
+mod herd;
+mod offer;
+mod resort;
+
 use serde::{Deserialize, Serialize};
 
 use super::admission::admit;
 use super::ask::{Ask, Dialect, Endpoint};
-use super::candidate::{Candidate, FirstToken, Memory, Residency};
-use super::estimate::median;
+use super::candidate::FirstToken;
 use super::fleet::{Fleet, HoldingId, UpstreamId};
 use super::group::Target;
 use super::moment::Moment;
@@ -18,6 +22,8 @@ use super::runner::Misfit;
 use super::session;
 use super::signal::Points;
 use super::upstream::{Holding, Upstream};
+use belief::judge;
+use offer::{Offer, offers};
 
 /// A request for a decision.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -41,6 +47,27 @@ pub struct Decision {
     pub pin: Option<UpstreamId>,
     /// Which of the rows is to be booked now; `None` while there are rows: the request waits for the first.
     pub admitted: Option<HoldingId>,
+    /// The earliest time at which one of those that are left alone for a while may be used.
+    pub usable_at: Option<Moment>,
+    /// Nobody can be relied on: these are used because there is nobody else.
+    pub last_resort: bool,
+}
+
+impl Decision {
+    /// Nobody can serve now, but somebody will before `deadline`, or is being tried.
+    pub fn is_worth_waiting(&self, deadline: Moment) -> bool {
+        let tried = self.excluded.iter().any(|(_, reason)| *reason == Exclusion::HalfOpen);
+        self.rows.is_empty() && (tried || self.usable_at.is_some_and(|at| at < deadline))
+    }
+}
+
+/// Where a request could go besides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Elsewhere {
+    Nowhere,
+    /// Only to nodes that are used because there is nobody else.
+    LastResort,
+    Somewhere,
 }
 
 /// An eligible upstream and its points.
@@ -79,6 +106,14 @@ pub enum Exclusion {
     WrongDialect,
     LacksPath,
     Unhealthy,
+    /// It failed, and is left alone until its breaker's cooldown is over.
+    BreakerOpen,
+    /// It failed, and another request is trying it.
+    HalfOpen,
+    /// It is busy, and is left alone for as long as it asked for.
+    Cooling,
+    /// It has just come back, and carries all that it may for now.
+    SlowStart,
     Draining,
     HigherTier,
     TooLarge,
@@ -95,6 +130,10 @@ impl Exclusion {
             Exclusion::WrongDialect => "wrong_dialect",
             Exclusion::LacksPath => "lacks_path",
             Exclusion::Unhealthy => "unhealthy",
+            Exclusion::BreakerOpen => "breaker_open",
+            Exclusion::HalfOpen => "half_open",
+            Exclusion::Cooling => "cooling",
+            Exclusion::SlowStart => "slow_start",
             Exclusion::Draining => "draining",
             Exclusion::HigherTier => "higher_tier",
             Exclusion::TooLarge => "too_large",
@@ -108,51 +147,104 @@ impl Exclusion {
 }
 
 /// Ranks the upstreams for `query` at `now`: those that have the model, and only if none of them can
-/// serve, those that have its fallbacks, one after the other.
+/// serve, those that have its fallbacks, one after the other. Where all of these are broken or busy, the
+/// best of a bad lot is taken.
 pub fn decide(fleet: &Fleet, query: &Query, now: Moment) -> Decision {
-    let group = fleet.rules.groups.find(&query.ask.model).map(|(group, _)| group);
-    let mut decision = decide_for(fleet, query, &query.ask.model, now);
-    for fallback in group.into_iter().flat_map(|group| &group.fallbacks).take(fleet.rules.max_fallbacks) {
-        if !decision.rows.is_empty() {
-            break;
+    let mut nobody = Decision::default();
+    for last_resort in [false, true] {
+        let mut decision = Decision::default();
+        for model in names(fleet, &query.ask.model) {
+            let other = decide_for(fleet, query, model, last_resort, now);
+            decision.rows = other.rows;
+            decision.admitted = other.admitted;
+            decision.excluded.extend(other.excluded);
+            decision.pin = decision.pin.or(other.pin);
+            decision.usable_at = earliest(decision.usable_at, other.usable_at);
+            decision.last_resort = other.last_resort;
+            if !decision.rows.is_empty() {
+                return decision;
+            }
         }
-        let other = decide_for(fleet, query, fallback, now);
-        decision.rows = other.rows;
-        decision.admitted = other.admitted;
-        decision.excluded.extend(other.excluded);
+        nobody = decision;
     }
-    decision
+    nobody
 }
 
-fn decide_for(fleet: &Fleet, query: &Query, model: &str, now: Moment) -> Decision {
-    let ask = &query.ask;
-    let mut excluded = Vec::new();
-    let mut eligible = Vec::new();
-    let offers = offers(fleet, model);
-    // Translation is for models that nobody holds natively, not for times when those who do are down.
-    let native = offers.iter().any(|offer| speaks(fleet, offer, ask.endpoint.dialect()));
-    for offer in offers {
-        match exclusion(fleet, &offer, query, native, now) {
-            Some(reason) => excluded.push((fleet.holding(offer.holding).upstream, reason)),
-            None => eligible.push(offer),
+/// Whether `query` could also go to another than `besides`; judges nobody.
+pub fn elsewhere(fleet: &Fleet, query: &Query, besides: HoldingId, now: Moment) -> Elsewhere {
+    let found = names(fleet, &query.ask.model).map(|model| {
+        let mut pool = Pool::of(fleet, query, model, now);
+        pool.eligible.retain(|offer| offer.holding != besides);
+        pool.excluded.retain(|(offer, _)| offer.holding != besides);
+        match pool.eligible.is_empty() {
+            false => Elsewhere::Somewhere,
+            true if resort::recall(fleet, &mut pool, now) => Elsewhere::LastResort,
+            true => Elsewhere::Nowhere,
         }
+    });
+    found.max().unwrap_or(Elsewhere::Nowhere)
+}
+
+/// The model's name and those of its fallbacks, in the order in which they are tried.
+fn names<'a>(fleet: &'a Fleet, model: &'a str) -> impl Iterator<Item = &'a str> {
+    let group = fleet.rules.groups.find(model).map(|(group, _)| group);
+    let fallbacks = group.into_iter().flat_map(|group| &group.fallbacks).take(fleet.rules.max_fallbacks);
+    std::iter::once(model).chain(fallbacks.map(String::as_str))
+}
+
+fn earliest(a: Option<Moment>, b: Option<Moment>) -> Option<Moment> {
+    a.into_iter().chain(b).min()
+}
+
+/// The holders of one name: who may be judged, and who may not.
+struct Pool {
+    eligible: Vec<Offer>,
+    excluded: Vec<(Offer, Exclusion)>,
+}
+
+impl Pool {
+    fn of(fleet: &Fleet, query: &Query, model: &str, now: Moment) -> Pool {
+        let offers = offers(fleet, model);
+        let mut pool = Pool { eligible: Vec::new(), excluded: Vec::new() };
+        // Translation is for models that nobody holds natively, not for times when those who do are down.
+        let native = offers.iter().any(|offer| speaks(fleet, offer, query.ask.endpoint.dialect()));
+        for offer in offers {
+            match exclusion(fleet, &offer, query, native, now) {
+                Some(reason) => pool.excluded.push((offer, reason)),
+                None => pool.eligible.push(offer),
+            }
+        }
+        if let Some(maker) = fleet.sessions.maker(&query.ask, now) {
+            keep_maker(fleet, maker, &mut pool);
+        }
+        keep_thinkers(fleet, &query.ask, &mut pool);
+        resort::keep_enough(fleet, &mut pool);
+        pool
     }
-    if let Some(maker) = fleet.sessions.maker(ask, now) {
-        keep_maker(fleet, maker, &mut eligible, &mut excluded);
-    }
-    keep_thinkers(fleet, ask, &mut eligible, &mut excluded);
-    keep_lowest_tier(fleet, ask, &mut eligible, &mut excluded);
+}
+
+fn decide_for(fleet: &Fleet, query: &Query, model: &str, last_resort: bool, now: Moment) -> Decision {
+    let ask = &query.ask;
+    let mut pool = Pool::of(fleet, query, model, now);
+    let usable_at = resort::usable_at(fleet, &pool, now);
+    let last_resort = last_resort && pool.eligible.is_empty() && resort::recall(fleet, &mut pool, now);
+    keep_lowest_tier(fleet, ask, &mut pool);
+    let Pool { eligible, excluded } = pool;
+    let mut excluded: Vec<(UpstreamId, Exclusion)> =
+        excluded.iter().map(|(offer, reason)| (fleet.holding(offer.holding).upstream, *reason)).collect();
     let pin = if ask.endpoint.is_conversation() { fleet.sessions.find(ask, now) } else { None };
     let pin = pin.map(|pin| pin.upstream);
     let pinned = pin.filter(|pin| eligible.iter().any(|offer| fleet.holding(offer.holding).upstream == *pin));
     let mut rows = judge(fleet, ask, &eligible, pinned, now);
     drop_too_small(fleet, ask, &mut rows, &mut excluded);
+    herd::hold_back(fleet, &mut rows, &mut excluded, now);
     let policy = fleet.rules.groups.find(model).and_then(|(group, _)| group.policy).unwrap_or(fleet.rules.policy);
     let tie = session::conversation(ask).unwrap_or(query.request);
     policy.rank(&mut rows, tie, query.request);
+    herd::send_trial(fleet, &mut rows, pinned, now);
     excluded.sort();
     let admitted = if ask.endpoint.runs_model() { admit(policy, &rows) } else { rows.first().map(|row| row.holding) };
-    Decision { rows, excluded, pin, admitted }
+    Decision { rows, excluded, pin, admitted, usable_at, last_resort }
 }
 
 /// Whether the upstream of `holding` takes a request at `endpoint` only when translated.
@@ -175,54 +267,7 @@ impl Fleet {
     /// Whether some node that may have the model, or a fallback of it, takes one more request now.
     pub(super) fn has_room_for(&self, ask: &Ask) -> bool {
         let open = |model: &str| offers(self, model).iter().any(|offer| self.has_room(offer.holding, ask.priority));
-        let group = self.rules.groups.find(&ask.model).map(|(group, _)| group);
-        let fallbacks = group.into_iter().flat_map(|group| &group.fallbacks).take(self.rules.max_fallbacks);
-        open(&ask.model) || fallbacks.into_iter().any(|model| open(model))
-    }
-}
-
-/// A model on an upstream that a client's name may mean, and on what terms.
-struct Offer {
-    holding: HoldingId,
-    weight: f64,
-    rpm: Option<u32>,
-    tpm: Option<u32>,
-    cost: Option<f64>,
-}
-
-fn offers(fleet: &Fleet, model: &str) -> Vec<Offer> {
-    let Some((group, rest)) = fleet.rules.groups.find(model) else {
-        let offer = |holding| {
-            let weight = upstream_of(fleet, holding).spec.weight;
-            Offer { holding, weight, rpm: None, tpm: None, cost: None }
-        };
-        return fleet.holders(model).into_iter().map(offer).collect();
-    };
-    let offer = |target: &Target| {
-        let holders = fleet.holders(&target.model_for(rest));
-        let holding = holders.into_iter().find(|held| fleet.holding(*held).upstream == target.upstream)?;
-        Some(Offer { holding, weight: target.weight, rpm: target.rpm, tpm: target.tpm, cost: target.cost })
-    };
-    group.targets.iter().filter_map(offer).collect()
-}
-
-impl Offer {
-    /// Share of its limits used in the last minute; without limits the tokens used, in millions.
-    fn used(&self, fleet: &Fleet, now: Moment) -> f64 {
-        let counts = fleet.holding(self.holding).usage.last_minute(now);
-        let share = |used: f64, limit: Option<u32>| limit.map(|limit| used / f64::from(limit.max(1)));
-        match (share(counts.requests, self.rpm), share(counts.tokens, self.tpm)) {
-            (None, None) => counts.tokens / 1e6,
-            (requests, tokens) => requests.unwrap_or(0.0).max(tokens.unwrap_or(0.0)),
-        }
-    }
-
-    fn is_over_limit(&self, fleet: &Fleet, prompt_tokens: u32, now: Moment) -> bool {
-        let counts = fleet.holding(self.holding).usage.last_minute(now);
-        let over = |used: f64, more: u32, limit: Option<u32>| {
-            limit.is_some_and(|limit| used + f64::from(more) > f64::from(limit))
-        };
-        over(counts.requests, 1, self.rpm) || over(counts.tokens, prompt_tokens, self.tpm)
+        names(self, &ask.model).any(open)
     }
 }
 
@@ -248,12 +293,12 @@ fn exclusion(fleet: &Fleet, offer: &Offer, query: &Query, native: bool, now: Mom
         _ if query.tried.contains(&offer.holding) => Some(Exclusion::Tried),
         _ if !speaks => Some(Exclusion::WrongDialect),
         _ if lacks(fleet, offer, endpoint) => Some(Exclusion::LacksPath),
-        _ if !upstream.healthy => Some(Exclusion::Unhealthy),
+        _ if !upstream.healthy && !upstream.is_out_by_checks() => Some(Exclusion::Unhealthy),
         _ if upstream.spec.drain => Some(Exclusion::Draining),
         _ if lacks_ability(holding, &query.ask) => Some(Exclusion::LacksAbility),
         _ if too_large && !holding.resident => Some(Exclusion::TooLarge),
         _ if offer.is_over_limit(fleet, query.ask.prompt_tokens, now) => Some(Exclusion::OverLimit),
-        _ => None,
+        _ => resort::left_alone(upstream, holding, now),
     }
 }
 
@@ -266,171 +311,32 @@ fn lacks_ability(holding: &Holding, ask: &Ask) -> bool {
 
 /// A stored response can be gone on from where it was made and nowhere else, save on engines that
 /// store none and do not mind.
-fn keep_maker(
-    fleet: &Fleet,
-    maker: UpstreamId,
-    eligible: &mut Vec<Offer>,
-    excluded: &mut Vec<(UpstreamId, Exclusion)>,
-) {
+fn keep_maker(fleet: &Fleet, maker: UpstreamId, pool: &mut Pool) {
     let can = |offer: &Offer| {
         let stateless = upstream_of(fleet, offer.holding).spec.engine.is_some_and(|engine| !engine.stores_responses);
         fleet.holding(offer.holding).upstream == maker || stateless
     };
-    let others = eligible.extract_if(.., |offer| !can(offer));
-    excluded.extend(others.map(|offer| (fleet.holding(offer.holding).upstream, Exclusion::NotTheMaker)));
+    let others = pool.eligible.extract_if(.., |offer| !can(offer));
+    pool.excluded.extend(others.map(|offer| (offer, Exclusion::NotTheMaker)));
 }
 
 /// Those known not to think make way for those that may. Where nobody thinks, the engine has the word:
 /// Ollama refuses such a request, but versions that know nothing of thinking answer it.
-fn keep_thinkers(fleet: &Fleet, ask: &Ask, eligible: &mut Vec<Offer>, excluded: &mut Vec<(UpstreamId, Exclusion)>) {
+fn keep_thinkers(fleet: &Fleet, ask: &Ask, pool: &mut Pool) {
     let thinks = |offer: &Offer| fleet.holding(offer.holding).abilities.is_none_or(|has| has.thinking);
-    if ask.needs.thinking && eligible.iter().any(thinks) {
-        let others = eligible.extract_if(.., |offer| !thinks(offer));
-        excluded.extend(others.map(|offer| (fleet.holding(offer.holding).upstream, Exclusion::LacksAbility)));
+    if ask.needs.thinking && pool.eligible.iter().any(thinks) {
+        let others = pool.eligible.extract_if(.., |offer| !thinks(offer));
+        pool.excluded.extend(others.map(|offer| (offer, Exclusion::LacksAbility)));
     }
 }
 
 /// The lowest tier that has room; the lowest of all if none has.
-fn keep_lowest_tier(fleet: &Fleet, ask: &Ask, eligible: &mut Vec<Offer>, excluded: &mut Vec<(UpstreamId, Exclusion)>) {
+fn keep_lowest_tier(fleet: &Fleet, ask: &Ask, pool: &mut Pool) {
     let tier = |offer: &Offer| upstream_of(fleet, offer.holding).spec.tier;
-    let open = eligible.iter().filter(|offer| fleet.has_room(offer.holding, ask.priority)).map(tier).min();
-    let Some(lowest) = open.or_else(|| eligible.iter().map(tier).min()) else { return };
-    let higher = eligible.extract_if(.., |offer| tier(offer) > lowest);
-    excluded.extend(higher.map(|offer| (fleet.holding(offer.holding).upstream, Exclusion::HigherTier)));
-}
-
-fn judge(fleet: &Fleet, ask: &Ask, eligible: &[Offer], pinned: Option<UpstreamId>, now: Moment) -> Vec<Row> {
-    let covered = if ask.endpoint.is_conversation() { fleet.prefixes.covered(ask, now) } else { Vec::new() };
-    let typical = Typical::of(eligible.iter().map(|offer| fleet.holding(offer.holding)));
-    let row = |offer: &Offer| {
-        let holding = fleet.holding(offer.holding);
-        let known = covered.iter().find(|(upstream, _)| *upstream == holding.upstream);
-        let covered_tokens = known.map_or(0, |(_, tokens)| (*tokens).min(ask.prompt_tokens));
-        let misfit = upstream_of(fleet, offer.holding).misfit(holding, ask, &fleet.rules, now);
-        let belief = Belief { holding, covered_tokens, pinned, typical: &typical, misfit: misfit.as_ref(), now };
-        let candidate = belief.candidate(fleet, ask);
-        let points = fleet.rules.signals.points(&candidate, ask);
-        let first_token_s = candidate.first_token.map_or(0.0, |parts| parts.total_s());
-        let merits = Merits { weight: offer.weight, cost: offer.cost, first_token_s, used: offer.used(fleet, now) };
-        Row {
-            upstream: holding.upstream,
-            holding: offer.holding,
-            points,
-            score: points.iter().sum(),
-            depth: candidate.depth,
-            covered_tokens,
-            merits,
-            has_room: fleet.has_room(offer.holding, ask.priority),
-            is_resident: candidate.is_resident(),
-            first_token: candidate.first_token,
-            misfit: misfit.map(Box::new),
-            name_hash: upstream_of(fleet, offer.holding).name_hash,
-        }
-    };
-    eligible.iter().map(row).collect()
-}
-
-/// What is known of one holder for one ask, on the way to a candidate.
-struct Belief<'a> {
-    holding: &'a Holding,
-    covered_tokens: u32,
-    pinned: Option<UpstreamId>,
-    typical: &'a Typical,
-    misfit: Option<&'a Misfit>,
-    now: Moment,
-}
-
-impl Belief<'_> {
-    fn candidate(&self, fleet: &Fleet, ask: &Ask) -> Candidate {
-        let holding = self.holding;
-        let upstream = &fleet.upstreams[holding.upstream];
-        let slots = f64::from(upstream.slots(holding).count);
-        let foreign = upstream.foreign_requests(self.now, fleet.rules.stale_after);
-        let requests = f64::from(holding.running.saturating_add(holding.waiting).saturating_add(foreign));
-        let reloads = self.misfit.is_some_and(Misfit::reloads);
-        let prefix_share = f64::from(self.covered_tokens) / f64::from(ask.prompt_tokens.max(1));
-        Candidate {
-            residency: if reloads { Residency::OnDisk } else { self.residency() },
-            model_bytes: holding.weights_bytes,
-            need_bytes: holding.need_bytes(),
-            memory: self.memory(fleet, upstream),
-            bandwidth_bytes_s: upstream.spec.bandwidth_bytes_s,
-            depth: requests / slots,
-            other_depth: f64::from(upstream.in_flight.saturating_sub(holding.running)) / slots,
-            first_token: self.first_token(ask, requests, slots, reloads),
-            availability: upstream.record.trust(self.now),
-            context_tokens: upstream.window(holding, ask, self.misfit),
-            pinned: self.pinned == Some(holding.upstream),
-            prefix_share: if self.pinned.is_none() { prefix_share } else { 0.0 },
-        }
-    }
-
-    fn residency(&self) -> Residency {
-        match (self.holding.resident || self.holding.loading_since.is_some(), self.holding.unloaded_at) {
-            (true, _) => Residency::Resident,
-            (false, Some(at)) => Residency::Unloaded(self.now.since(at)),
-            (false, None) => Residency::OnDisk,
-        }
-    }
-
-    /// Free memory by the latest reading; unknown once that is stale (L10).
-    fn memory(&self, fleet: &Fleet, upstream: &Upstream) -> Option<Memory> {
-        let total_bytes = upstream.spec.memory_bytes?;
-        let fresh = upstream.read_at.is_some_and(|at| self.now.since(at) < fleet.rules.stale_after);
-        if !fresh {
-            return None;
-        }
-        let resident = fleet.holdings_of(self.holding.upstream).filter(|held| held.resident);
-        let (mut used, mut busy) = (0u64, 0u64);
-        for held in resident {
-            let bytes = held.need_bytes().unwrap_or(0);
-            used = used.saturating_add(bytes);
-            busy = busy.saturating_add(if held.running > 0 { bytes } else { 0 });
-        }
-        Some(Memory {
-            total_bytes,
-            free_bytes: total_bytes.saturating_sub(used),
-            free_without_idle_bytes: total_bytes.saturating_sub(busy),
-        })
-    }
-
-    /// Predicted from this node's speeds, else the fleet's for the model; `None` if nobody has any.
-    fn first_token(&self, ask: &Ask, requests: f64, slots: f64, reloads: bool) -> Option<FirstToken> {
-        let (speed, typical) = (&self.holding.speed, self.typical);
-        let per_token_s = speed.prefill_s_per_token().or(typical.prefill_s_per_token);
-        let service_s = speed.service_s().or(typical.service_s);
-        let load_s = speed.load_s().or(typical.load_s);
-        per_token_s.or(service_s).or(load_s)?;
-        let ahead = (requests - slots + 1.0).max(0.0);
-        let uncached = ask.prompt_tokens.saturating_sub(self.covered_tokens);
-        let load_left_s = match self.holding.loading_since {
-            _ if self.holding.resident && !reloads => 0.0,
-            Some(since) => (load_s.unwrap_or(0.0) - self.now.since(since).as_secs_f64()).max(0.0),
-            None => load_s.unwrap_or(0.0),
-        };
-        Some(FirstToken {
-            wait_s: ahead * service_s.unwrap_or(0.0) / slots,
-            load_s: load_left_s,
-            prefill_s: per_token_s.unwrap_or(0.0) * f64::from(uncached),
-        })
-    }
-}
-
-/// The middle speeds of a model over its holders.
-struct Typical {
-    prefill_s_per_token: Option<f64>,
-    service_s: Option<f64>,
-    load_s: Option<f64>,
-}
-
-impl Typical {
-    fn of<'a>(holders: impl Iterator<Item = &'a Holding> + Clone) -> Typical {
-        Typical {
-            prefill_s_per_token: median(holders.clone().filter_map(|held| held.speed.prefill_s_per_token())),
-            service_s: median(holders.clone().filter_map(|held| held.speed.service_s())),
-            load_s: median(holders.filter_map(|held| held.speed.load_s())),
-        }
-    }
+    let open = pool.eligible.iter().filter(|offer| fleet.has_room(offer.holding, ask.priority)).map(tier).min();
+    let Some(lowest) = open.or_else(|| pool.eligible.iter().map(tier).min()) else { return };
+    let higher = pool.eligible.extract_if(.., |offer| tier(offer) > lowest);
+    pool.excluded.extend(higher.map(|offer| (offer, Exclusion::HigherTier)));
 }
 
 /// Excludes nodes whose window is known to be too small, if that leaves any.

@@ -7,14 +7,15 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::ask::{Ask, Dialect, Endpoint};
+use super::breaker::Breaker;
 use super::chain::hash_text;
 use super::estimate::Speed;
 use super::fleet::{HoldingId, Rules, UpstreamId};
 use super::moment::Moment;
 use super::name::Naming;
-use super::record::Record;
 use super::report::{Abilities, Load};
 use super::runner::{Misfit, Room, Runner};
+use super::slow_start::SlowStart;
 use super::usage::Usage;
 
 /// What is configured for an upstream, and what follows from its engine.
@@ -64,6 +65,8 @@ pub struct Traits {
     pub stores_responses: bool,
     /// Parallel requests a model, to divide depth by while nothing better is known.
     pub default_slots: u32,
+    /// Statuses by which it says that it has no place for a request now.
+    pub busy_statuses: &'static [u16],
 }
 
 /// An upstream as believed now.
@@ -73,6 +76,15 @@ pub struct Upstream {
     pub(super) name_hash: u64,
     /// What the health checks last said; a new upstream is not up before the first says so.
     pub healthy: bool,
+    /// Since when, as the health checks say.
+    pub up_since: Option<Moment>,
+    /// Since when failed checks keep it out; `None` as well while it loads or was never up.
+    pub out_since: Option<Moment>,
+    /// The latest check found a connection, whatever came of it.
+    pub reachable: bool,
+    /// What holds for the node with all its models.
+    pub breaker: Breaker,
+    pub slow_start: SlowStart,
     pub reported_slots: Option<u32>,
     /// When the latest good reading was asked for.
     pub read_at: Option<Moment>,
@@ -83,7 +95,6 @@ pub struct Upstream {
     pub(super) leaving: bool,
     /// When the latest first byte of an answer came.
     pub answered_at: Option<Moment>,
-    pub record: Record,
     /// By their names.
     pub(super) holdings: BTreeMap<String, HoldingId>,
 }
@@ -130,6 +141,12 @@ pub struct Holding {
     pub answering_peak: u32,
     pub speed: Speed,
     pub usage: Usage,
+    pub breaker: Breaker,
+    pub slow_start: SlowStart,
+    /// When something of an answer came last.
+    pub progress_at: Moment,
+    /// Live requests that have waited longer than can be right, as the latest sweep found.
+    pub overdue: u32,
 }
 
 /// How many requests a model runs at once, and how that is known.
@@ -154,15 +171,29 @@ impl Upstream {
             name_hash: hash_text(&spec.name),
             spec,
             healthy: false,
+            up_since: None,
+            out_since: None,
+            reachable: true,
+            breaker: Breaker::default(),
+            slow_start: SlowStart::default(),
             reported_slots: None,
             read_at: None,
             in_flight: 0,
             foreign: None,
             leaving: false,
             answered_at: None,
-            record: Record::default(),
             holdings: BTreeMap::new(),
         }
+    }
+
+    /// Whether new requests may go there at all, whatever the model.
+    pub fn is_open(&self, now: Moment) -> bool {
+        self.healthy && !self.spec.drain && self.breaker.bar(now).is_none()
+    }
+
+    /// Only its checks have failed: connections to it still open, and it was up before.
+    pub fn is_out_by_checks(&self) -> bool {
+        !self.healthy && self.out_since.is_some() && self.reachable
     }
 
     /// Requests that are not ours; none once the reading is older than `stale_after` (L10).
@@ -250,6 +281,10 @@ impl Holding {
             answering_peak: 0,
             speed: Speed::default(),
             usage: Usage::default(),
+            breaker: Breaker::default(),
+            slow_start: SlowStart::default(),
+            progress_at: Moment(0),
+            overdue: 0,
         }
     }
 

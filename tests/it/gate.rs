@@ -181,6 +181,17 @@ impl Gate {
         .await
     }
 
+    /// Returns when so many requests wait in its queue.
+    pub async fn waiting(&self, count: u64) {
+        let seen = async {
+            while self.status().await["queue"]["waiting"] != count {
+                // There is no event to await from outside; the pause keeps this from spinning.
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        within_time(Duration::from_secs(10), &format!("{count} to wait in the queue"), seen).await;
+    }
+
     /// Whether the process still runs.
     pub fn lives(&mut self) -> bool {
         self.0.lives()

@@ -19,6 +19,8 @@ mod apart;
 mod bad_input;
 mod bodies;
 mod booking;
+mod broken;
+mod busy;
 mod cancel;
 mod cases;
 mod cold;

@@ -114,6 +114,7 @@ fn join(fleet: &SharedFleet, name: &str, resident: bool) -> UpstreamId {
         lacks: &[],
         stores_responses: false,
         default_slots: 1,
+        busy_statuses: &[503],
     };
     let spec = Spec {
         name: name.into(),
@@ -128,7 +129,7 @@ fn join(fleet: &SharedFleet, name: &str, resident: bool) -> UpstreamId {
     let model = ModelReport { name: "moss:7b".into(), resident, ..ModelReport::default() };
     fleet.with(|fleet, now| {
         let id = fleet.join(spec).expect("room");
-        fleet.learn_health(id, true);
+        fleet.learn_health(id, true, now);
         let report = Report { models: vec![model], ..Report::default() };
         fleet.learn_report(id, &report, fleet.asked(id, now), now);
         id

@@ -63,6 +63,7 @@ fn join(fleet: &mut Fleet, name: &str, model: ModelReport) -> UpstreamId {
         fixed_models: false,
         lacks: &[],
         stores_responses: false,
+        busy_statuses: &[503],
         default_slots: 1,
     };
     let id = fleet.join(Spec {
@@ -76,7 +77,7 @@ fn join(fleet: &mut Fleet, name: &str, model: ModelReport) -> UpstreamId {
         drain: false,
     });
     let id = id.expect("room for a few");
-    fleet.learn_health(id, true);
+    fleet.learn_health(id, true, NOW);
     let report = Report { models: vec![model], ..Report::default() };
     fleet.learn_report(id, &report, fleet.asked(id, NOW), NOW);
     id

@@ -6,7 +6,6 @@ use tokio::task::JoinHandle;
 
 use crate::client::{Reply, Request};
 use crate::gate::{Gate, Settings};
-use crate::patience::within_time;
 use crate::rig::node;
 use crate::talk::{Dialect, Talk};
 use crate::upstream::{Hold, Script, Upstream};
@@ -55,17 +54,6 @@ impl Rig {
             reply
         })
     }
-
-    /// Returns when so many wait.
-    async fn waiting(&self, count: u64) {
-        let seen = async {
-            while self.gate.status().await["queue"]["waiting"] != count {
-                // There is no event to await from outside; the pause keeps this from spinning.
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        };
-        within_time(Duration::from_secs(10), &format!("{count} to wait"), seen).await;
-    }
 }
 
 #[tokio::test]
@@ -75,7 +63,8 @@ async fn que_01_what_does_not_fit_waits_and_is_served() {
     for _ in 0..11 {
         clients.push(rig.send().await);
     }
-    rig.waiting(8).await;
+    rig.gate.waiting(8).await;
+    rig.node.request(2).await;
     assert_eq!(rig.node.in_flight(), 3, "what the node was given");
 
     rig.hold.open();
@@ -93,7 +82,7 @@ async fn que_01_what_does_not_fit_waits_and_is_served() {
         }
     }
     assert_eq!(waited, 8);
-    rig.waiting(0).await;
+    rig.gate.waiting(0).await;
     rig.gate.idle().await;
 }
 
@@ -103,7 +92,7 @@ async fn que_03_a_full_queue_refuses_at_once_and_a_long_wait_ends() {
     let first = rig.send().await;
     rig.node.request(0).await;
     let waiting = [rig.send().await, rig.send().await];
-    rig.waiting(2).await;
+    rig.gate.waiting(2).await;
 
     let asked = Instant::now();
     let refused = rig.send().await.await.expect("an answer");
@@ -127,7 +116,7 @@ async fn que_04_what_needs_no_slot_does_not_wait() {
     let _running = rig.send().await;
     rig.node.request(0).await;
     let _waiting = rig.send().await;
-    rig.waiting(1).await;
+    rig.gate.waiting(1).await;
     for path in ["/api/tags", "/api/ps", "/v1/models", "/healthz", "/readyz"] {
         let asked = Instant::now();
         let mut reply = rig.gate.get(path).await;
@@ -146,11 +135,11 @@ async fn can_02_a_client_that_leaves_the_queue_is_gone_at_once() {
     let request = rig.request();
     let mut conn = rig.gate.connect().await;
     conn.send(&request).await;
-    rig.waiting(1).await;
+    rig.gate.waiting(1).await;
 
     drop(conn);
 
-    rig.waiting(0).await;
+    rig.gate.waiting(0).await;
     rig.hold.open();
     running.await.expect("an answer");
     rig.gate.idle().await;
@@ -167,11 +156,11 @@ async fn an_interactive_request_goes_before_batch_that_came_earlier() {
     for n in 1..=2 {
         let batch = rig.request().header("X-Fleet-Priority", "batch");
         clients.push(rig.send_as(batch).await);
-        rig.waiting(n).await;
+        rig.gate.waiting(n).await;
     }
     let urgent = rig.request();
     clients.push(rig.send_as(urgent.clone()).await);
-    rig.waiting(3).await;
+    rig.gate.waiting(3).await;
 
     rig.hold.open();
 

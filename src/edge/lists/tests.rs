@@ -21,7 +21,7 @@ fn node(ingress: &Ingress, n: usize) -> Arc<Node> {
 }
 
 fn set_up(ingress: &Ingress, node: &Node, up: bool) {
-    ingress.fleet.with(|fleet, _| fleet.learn_health(node.id, up));
+    ingress.fleet.with(|fleet, now| fleet.learn_health(node.id, up, now));
 }
 
 /// As after a reading that lists these models, whose digests end so.

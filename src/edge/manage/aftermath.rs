@@ -82,4 +82,5 @@ pub async fn relist(ingress: &Ingress, node: Arc<Node>) {
     // On a task of its own: it is of use to all, even when the client leaves meanwhile.
     let asking = tokio::spawn(async move { telemetry.poll(&node.site).await });
     let _ = timeout(RELIST_MAX, asking).await;
+    ingress.lists.catch_up(ingress);
 }

@@ -104,7 +104,7 @@ async fn hlt_02_a_late_probe_of_a_node_that_serves_is_no_failure() {
         (bench.ingress.fleet.clone(), bench.ingress.roster.nodes().iter().next().unwrap().id, Ask::plain());
     let lease = fleet.with(|fleet, now| {
         let models = vec![ModelReport { name: ask.model.clone(), resident: true, ..ModelReport::default() }];
-        fleet.learn_health(id, true);
+        fleet.learn_health(id, true, now);
         fleet.learn_report(id, &Report { models, ..Report::default() }, fleet.asked(id, now), now);
         let decision = decide(fleet, &Query { ask: ask.clone(), tried: vec![], request: 1 }, now);
         fleet.book(&decision.rows[0], &ask, now)

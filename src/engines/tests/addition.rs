@@ -25,6 +25,7 @@ static ADDED: Engine = Engine {
     polls: &[Poll::required("/v1/models"), Poll::optional("/gauge")],
     inquiry: None,
     headers: &[],
+    busy_statuses: &[503],
     fixed_models: true,
     counts_on_request: false,
     default_slots: 3,
@@ -79,7 +80,7 @@ fn join(fleet: &mut Fleet, engine: &Engine, server: &Server) {
     let bodies: Vec<_> = engine.polls.iter().map(|poll| server.body(poll.path)).collect();
     let report = (engine.read)(&bodies).unwrap().report;
     fleet.learn_engine(id, engine.traits());
-    fleet.learn_health(id, (engine.probe.says_up)(probed));
+    fleet.learn_health(id, (engine.probe.says_up)(probed), Moment(0));
     fleet.learn_report(id, &report, fleet.asked(id, Moment(0)), Moment(0));
 }
 

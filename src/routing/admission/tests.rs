@@ -17,6 +17,7 @@ const OLLAMA: Traits = Traits {
     fixed_models: false,
     lacks: &[],
     stores_responses: false,
+    busy_statuses: &[503],
     default_slots: 1,
 };
 const MODEL: &str = "moss:7b";
@@ -44,7 +45,7 @@ impl Rig {
                 drain: false,
             });
             let id = id.expect("room for a few");
-            fleet.learn_health(id, true);
+            fleet.learn_health(id, true, NOW);
             let model = ModelReport { name: MODEL.into(), resident: true, ..ModelReport::default() };
             let report = Report { models: vec![model], ..Report::default() };
             let asked = fleet.asked(id, NOW);
@@ -82,7 +83,7 @@ impl Rig {
 
     fn sweep(&mut self) -> Vec<(WaiterId, UpstreamId)> {
         let mut gone = Vec::new();
-        let mut sweep = self.fleet.sweep();
+        let mut sweep = self.fleet.sweep_queue();
         while let Some((id, query)) = sweep.next(&mut self.fleet) {
             let decision = decide(&self.fleet, &query, self.now);
             match self.book(&query, &decision) {

@@ -40,6 +40,7 @@ fn fleet(told: &[Told]) -> Fleet {
             fixed_models: false,
             lacks: &[],
             stores_responses: false,
+            busy_statuses: &[503],
             default_slots: 1,
         };
         let id = fleet.join(Spec {
@@ -53,7 +54,7 @@ fn fleet(told: &[Told]) -> Fleet {
             drain: told.drain,
         });
         let id = id.expect("room for a few");
-        fleet.learn_health(id, told.healthy);
+        fleet.learn_health(id, told.healthy, NOW);
         let models = told.models.iter().map(|(name, size)| ModelReport {
             name: name.trim_end_matches('*').into(),
             resident: name.ends_with('*'),

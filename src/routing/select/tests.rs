@@ -5,9 +5,10 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
+use crate::routing::breaker::{BreakerRules, Fault, When};
 use crate::routing::chain::mix;
 use crate::routing::chain::{Chain, Link};
-use crate::routing::fleet::{Asked, Fleet, Outcome, Rules};
+use crate::routing::fleet::{Asked, Fleet, LeaseId, Outcome, Rules};
 use crate::routing::group::{Group, Groups};
 use crate::routing::laws;
 use crate::routing::name::Naming;
@@ -16,9 +17,11 @@ use crate::routing::report::{Abilities, ModelReport, Report};
 use crate::routing::runner::OptionGuard;
 use crate::routing::upstream::{Spec, Traits};
 
+mod failure;
 mod leave;
 mod load;
 mod options;
+mod stuck;
 
 const OLLAMA: Traits = Traits {
     dialects: &[Dialect::Ollama, Dialect::OpenAi],
@@ -27,6 +30,7 @@ const OLLAMA: Traits = Traits {
     lacks: &[],
     stores_responses: false,
     default_slots: 1,
+    busy_statuses: &[503],
 };
 const VLLM: Traits = Traits {
     dialects: &[Dialect::OpenAi],
@@ -35,6 +39,14 @@ const VLLM: Traits = Traits {
     lacks: &[],
     stores_responses: true,
     default_slots: 128,
+    busy_statuses: &[503],
+};
+
+const BREAKER: BreakerRules = BreakerRules {
+    failures: 3,
+    window: Duration::from_secs(60),
+    cooldown: Duration::from_secs(10),
+    max_cooldown: Duration::from_secs(300),
 };
 
 const MODEL: &str = "qwen3:32b";
@@ -64,7 +76,7 @@ fn resident(name: &str) -> ModelReport {
 /// A healthy upstream of that spec with these models.
 fn join(fleet: &mut Fleet, spec: Spec, models: &[ModelReport]) -> UpstreamId {
     let id = fleet.join(spec).unwrap();
-    fleet.learn_health(id, true);
+    fleet.learn_health(id, true, NOW);
     let report = Report { models: models.to_vec(), ..Report::default() };
     fleet.learn_report(id, &report, fleet.asked(id, NOW), NOW);
     id
@@ -83,6 +95,15 @@ fn turn(conversation: u64, n: u64) -> Query {
     let links = (0..2 * n).map(|at| Link { hash: mix(conversation, at), tokens: at as u32 + 1, ends_message: true });
     let chain = Chain { links: links.collect(), root: 0 };
     Query { ask: Ask { chain, ..Ask::plain() }, tried: vec![], request: mix(conversation, n) }
+}
+
+/// The upstream fails a request for the model, if it holds it.
+fn fail(fleet: &mut Fleet, id: UpstreamId, now: Moment) {
+    let held: Vec<HoldingId> = fleet.upstreams[id].holdings.values().copied().collect();
+    for held in held {
+        let breaker = &mut fleet.holdings[held.0 as usize].breaker;
+        breaker.fail(When::BeforeFirstByte, Fault::Failures, now, &BREAKER, now);
+    }
 }
 
 fn names(fleet: &Fleet, decision: &Decision) -> Vec<String> {
@@ -158,7 +179,8 @@ fn what_cannot_serve_is_excluded_with_its_reason() {
     let drains = join(&mut fleet, Spec { drain: true, ..spec("drains") }, std::slice::from_ref(&plain));
     let higher = join(&mut fleet, Spec { tier: 1, ..spec("higher") }, std::slice::from_ref(&plain));
     let sick = join(&mut fleet, spec("sick"), std::slice::from_ref(&plain));
-    fleet.learn_health(sick, false);
+    fleet.learn_reachable(sick, false);
+    fleet.learn_health(sick, false, NOW);
     let openai = join(&mut fleet, Spec { engine: Some(VLLM), ..spec("vllm") }, std::slice::from_ref(&plain));
     let blind = ModelReport { abilities: Some(Abilities::default()), ..plain.clone() };
     let blind = join(&mut fleet, spec("blind"), &[blind]);
@@ -361,11 +383,12 @@ fn build(nodes: &[(usize, Node)]) -> Fleet {
             }
         }
         for _ in 0..node.failures {
-            fleet.upstreams[id].record.fail(NOW);
+            fail(&mut fleet, id, NOW);
         }
         load::tell(&mut fleet, id, node.running.saturating_add(node.foreign), NOW);
         fleet.upstreams[id].spec.drain = node.drain;
-        fleet.learn_health(id, node.healthy);
+        fleet.learn_reachable(id, node.healthy);
+        fleet.learn_health(id, node.healthy, NOW);
     }
     fleet
 }
@@ -426,7 +449,8 @@ proptest! {
             match kind {
                 0 | 1 => {
                     let decision = decide(&fleet, &query, now);
-                    live.push(fleet.book(&decision.rows[0], &query.ask, now));
+                    // All may be broken for a moment.
+                    live.extend(decision.rows.first().map(|row| fleet.book(row, &query.ask, now)));
                 }
                 2 => any(&live).into_iter().for_each(|lease| fleet.first_byte(lease, &query.ask, now)),
                 3 => any(&live).into_iter().for_each(|lease| fleet.end(lease, Outcome::Failed, now)),

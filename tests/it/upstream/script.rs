@@ -115,6 +115,16 @@ impl Script {
         Script::json_head(status, body.len() as u64).chunk(body)
     }
 
+    /// With another header.
+    pub fn header(mut self, name: &str, value: &str) -> Script {
+        for step in &mut self.steps {
+            if let Step::Head { headers, .. } = step {
+                headers.push((name.into(), value.into()));
+            }
+        }
+        self
+    }
+
     /// The same answer, ended by its connection and by nothing else.
     pub fn until_close(mut self) -> Script {
         for step in &mut self.steps {

@@ -49,7 +49,7 @@ fn nothing_is_learnt_of_one_that_has_left() {
     let report = Report { models: vec![resident(MODEL), resident("another")], ..Report::default() };
     let after = |fleet: &mut Fleet| {
         fleet.learn_report(home, &report, asked, NOW);
-        fleet.learn_health(home, true);
+        fleet.learn_health(home, true, NOW);
         fleet.learn_engine(home, OLLAMA);
         decide(fleet, &turn(1, 2), NOW).rows.len()
     };

@@ -1,0 +1,91 @@
+//! How a request ends: what is noted of it, and what the fleet learns.
+
+use super::Exchange;
+use crate::edge::access_log;
+use crate::edge::refusal::Refusal;
+use crate::edge::verdict::Verdict;
+use crate::routing::fleet::Outcome;
+use crate::wire::observe::Observed;
+
+impl Exchange {
+    /// The answer is whole.
+    pub fn completed(&mut self, observed: Observed) {
+        self.receipt.prompt_tokens = observed.prompt_tokens;
+        self.receipt.cached_tokens = observed.cached_tokens;
+        self.receipt.output_tokens = observed.output_tokens;
+        if let (Some(current), Some(query)) = (&self.current, &self.query) {
+            let (ask, upstream) = (&query.ask, current.node.id);
+            self.ingress.fleet.with(|fleet, now| {
+                let sessions = &mut fleet.sessions;
+                observed.context.into_iter().for_each(|context| sessions.pin_context(ask, context, upstream, now));
+                observed.response_id.into_iter().for_each(|id| sessions.pin_response(ask, id, upstream, now));
+            });
+        }
+        match self.receipt.status {
+            _ if observed.error => self.end(Verdict::StreamError, Outcome::Failed),
+            200..300 => self.end(Verdict::Ok, Outcome::Done { output_tokens: observed.output_tokens }),
+            500.. => self.end(Verdict::BackendError, self.told.map_or(Outcome::Failed, Outcome::of)),
+            _ => self.end(Verdict::ClientError, self.told.map_or(Outcome::Void, Outcome::of)),
+        }
+    }
+
+    /// The answer failed after it had begun.
+    pub fn broke_off(&mut self, how: Verdict) {
+        self.end(how, Outcome::Failed);
+    }
+
+    /// The request is answered here, without any node.
+    pub fn answered_here(&mut self) {
+        self.receipt.status = 200;
+        self.end(Verdict::Ok, Outcome::Void);
+    }
+
+    pub fn client_gone(&mut self) {
+        self.receipt.status = 499;
+        self.end(Verdict::ClientGone, Outcome::Void);
+    }
+
+    pub fn refused(&mut self, refusal: &Refusal) {
+        self.receipt.status = refusal.status();
+        self.end(Verdict::of(refusal), Outcome::Void);
+    }
+
+    /// The request is over, however that came about.
+    pub fn finish(&mut self) {
+        if self.query.is_some() || self.carried.is_some() {
+            self.end(Verdict::Cut, Outcome::Void);
+        }
+    }
+
+    /// Ends the attempt and writes down what became of the request; only the first end counts. It
+    /// comes before the last byte is sent, so that whoever has the answer finds the receipt.
+    pub(super) fn end(&mut self, verdict: Verdict, outcome: Outcome) {
+        if let Some(current) = self.current.take() {
+            current.lease.end(outcome);
+        }
+        if std::mem::replace(&mut self.ended, true) {
+            return;
+        }
+        self.receipt.outcome = verdict.name();
+        self.receipt.request_id = self.request_id.clone();
+        self.receipt.total_ms = self.elapsed_ms();
+        let metrics = &self.ingress.metrics;
+        metrics.requests.with_label_values(&[self.dialect.name(), verdict.name()]).inc();
+        if !self.receipt.attempts.is_empty() {
+            metrics.affinity.with_label_values(&[self.receipt.affinity]).inc();
+            self.count_tokens();
+        }
+        let receipt = std::mem::take(&mut self.receipt);
+        access_log::write(self.ingress.plan.log.access, &receipt, &|id| self.ingress.node_name(id));
+        if !receipt.model.is_empty() || !receipt.nodes.is_empty() {
+            self.ingress.receipts.add(receipt);
+        }
+    }
+
+    fn count_tokens(&self) {
+        if let (Some(attempt), Some(prompt)) = (self.receipt.attempts.last(), self.receipt.prompt_tokens) {
+            let node = self.ingress.node(attempt.row.upstream).map_or_else(String::new, |node| node.label.clone());
+            self.ingress.metrics.count_prompt(&node, prompt, self.receipt.cached_tokens.unwrap_or(0));
+        }
+    }
+}

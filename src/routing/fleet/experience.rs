@@ -1,0 +1,109 @@
+//! What one model on one upstream shows of itself: by readings, first bytes and ends of answers.
+
+use std::time::Duration;
+
+use super::{Booking, Outcome, Start};
+use crate::routing::ask::Priority;
+use crate::routing::moment::Moment;
+use crate::routing::report::ModelReport;
+use crate::routing::runner::RunnerOptions;
+use crate::routing::upstream::Holding;
+
+/// A model that was told to go is still listed in memory while the engine frees it.
+const LEAVING: Duration = Duration::from_secs(5);
+
+impl Holding {
+    pub(super) fn unload(&mut self, now: Moment) {
+        if self.resident {
+            self.unloaded_at = Some(now);
+        }
+        self.resident = false;
+        self.told_to_unload_at = Some(now);
+    }
+
+    /// Whether a reading that was asked for then may still show a model that was told to go.
+    pub(super) fn is_leaving(&self, asked_at: Moment) -> bool {
+        self.told_to_unload_at.is_some_and(|told_at| asked_at.since(told_at) < LEAVING)
+    }
+
+    pub(super) fn learn(&mut self, model: &ModelReport, fixed: bool, asked_at: Moment, now: Moment) {
+        self.listed = true;
+        self.weights_bytes = model.size_bytes.or(self.weights_bytes);
+        self.resident_bytes = model.resident_bytes.or(self.resident_bytes);
+        self.runner.trained_tokens = model.trained_tokens.or(self.runner.trained_tokens);
+        // Not kept when it is gone: an edition without a window of its own may have come.
+        self.runner.own_window = model.own_window;
+        if let Some(told) = model.context_tokens
+            && self.runner.learn_window(told, self.context_tokens, asked_at)
+        {
+            self.context_tokens = Some(told);
+        }
+        self.abilities = model.abilities.or(self.abilities);
+        if fixed || (model.resident && !self.is_leaving(asked_at)) {
+            self.resident = true;
+            self.resident_at = asked_at.max(self.resident_at);
+        } else if self.resident && self.resident_at < asked_at {
+            self.resident = false;
+            self.unloaded_at = Some(now);
+            self.runner.forget();
+        }
+    }
+
+    /// The model is answering its first request since nothing was known of how it was loaded.
+    pub(super) fn learn_served(&mut self, sent: RunnerOptions, was_cold: bool, now: Moment) {
+        let before = self.context_tokens;
+        let loaded = self.runner.serves(sent, before, now);
+        self.context_tokens = match sent.num_ctx() {
+            Some(_) if was_cold => loaded,
+            None if was_cold => loaded.or(before),
+            _ => before.or(loaded),
+        };
+    }
+
+    pub(super) fn learn_first_byte(&mut self, booking: &Booking, now: Moment) {
+        let seconds = now.since(booking.booked_at).as_secs_f64();
+        match booking.start {
+            Start::FreeSlot => self.speed.learn_prefill(booking.uncached_tokens, seconds),
+            Start::ColdModel => {
+                let prefill = self.speed.prefill_s_per_token().unwrap_or(0.0) * f64::from(booking.uncached_tokens);
+                self.speed.learn_load((seconds - prefill).max(0.0));
+            }
+            Start::Queued => {}
+        }
+        if let Some(sent) = booking.sent.filter(|_| !self.runner.has_served()) {
+            self.learn_served(sent, booking.start == Start::ColdModel, now);
+        }
+        self.resident = true;
+        self.resident_at = now;
+        self.told_to_unload_at = None;
+        self.progress_at = now;
+        self.loading_since = None;
+        self.answering += 1;
+        self.answering_peak = self.answering_peak.max(self.answering);
+    }
+
+    pub(super) fn learn_end(&mut self, booking: &Booking, outcome: Outcome, now: Moment) {
+        self.running -= 1;
+        self.batch_running -= u32::from(booking.priority == Priority::Batch);
+        if self.running == 0 {
+            self.loading_since = None;
+        }
+        let Some(first_byte_at) = booking.first_byte_at else {
+            if booking.start == Start::ColdModel && booking.sent.is_some() {
+                // Whether it was loaded after all, nobody knows.
+                self.runner.forget();
+            }
+            return;
+        };
+        self.answering -= 1;
+        let Outcome::Done { output_tokens } = outcome else { return };
+        self.progress_at = now;
+        self.usage.add(0, output_tokens.unwrap_or(0), now);
+        if booking.start == Start::FreeSlot {
+            self.speed.learn_service(now.since(booking.booked_at).as_secs_f64());
+        }
+        if let Some(tokens) = output_tokens {
+            self.speed.learn_decode(tokens, now.since(first_byte_at).as_secs_f64());
+        }
+    }
+}

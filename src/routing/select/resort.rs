@@ -1,0 +1,77 @@
+//! Who is used although something speaks against it, because there is nobody else, or too few.
+//!
+//! Exclusion protects requests from a bad node; with nobody left it would only turn a fault into an
+//! outage. So the last holder is tried again after a moment's pause, a busy one at once unless it named
+//! a time, and nodes that only their checks speak against are used. A refused connection, a load in
+//! progress and a node never seen up are facts, and are not overlooked.
+
+use super::{Exclusion, Fleet, Holding, Moment, Offer, Pool, Upstream, upstream_of};
+use crate::routing::breaker::Bar;
+
+/// Of the holders of a model that connections still open to, the share that health checks may take out.
+/// Engines of one process answer checks late when they are busy; without a limit each that is taken out
+/// makes the others busier, until all are out.
+const OUT_BY_CHECKS_MAX: f64 = 0.5;
+
+/// What passes by itself, or is overlooked where nobody else can serve.
+pub fn left_alone(upstream: &Upstream, holding: &Holding, now: Moment) -> Option<Exclusion> {
+    match upstream.breaker.bar(now).or(holding.breaker.bar(now)) {
+        Some(Bar::Open(_)) => Some(Exclusion::BreakerOpen),
+        Some(Bar::Trial) => Some(Exclusion::HalfOpen),
+        Some(Bar::Cooling(_)) => Some(Exclusion::Cooling),
+        None if !upstream.healthy => Some(Exclusion::Unhealthy),
+        None => None,
+    }
+}
+
+/// Lets enough of those in again that only their checks speak against. Each must prove itself: one
+/// request at a time, until an answer since then shows that it serves. So a hung node costs one request.
+pub fn keep_enough(fleet: &Fleet, pool: &mut Pool) {
+    let by_checks = |offer: &Offer, reason: Exclusion| {
+        reason == Exclusion::Unhealthy && upstream_of(fleet, offer.holding).is_out_by_checks()
+    };
+    let out = pool.excluded.iter().filter(|(offer, reason)| by_checks(offer, *reason)).count();
+    let all = pool.eligible.len() + out;
+    if pool.eligible.is_empty() || out as f64 <= OUT_BY_CHECKS_MAX * all as f64 {
+        return;
+    }
+    let serves = |offer: &Offer| {
+        let upstream = upstream_of(fleet, offer.holding);
+        let proven = upstream.answered_at.zip(upstream.out_since).is_some_and(|(answered, out)| answered > out);
+        proven && fleet.holding(offer.holding).overdue == 0 || upstream.in_flight == 0
+    };
+    let kept = pool.excluded.extract_if(.., |(offer, reason)| by_checks(offer, *reason) && serves(offer));
+    pool.eligible.extend(kept.map(|(offer, _)| offer));
+}
+
+/// Takes back whoever can be used at all; true if that is anybody.
+pub fn recall(fleet: &Fleet, pool: &mut Pool, now: Moment) -> bool {
+    let recalled = pool.excluded.extract_if(.., |(offer, reason)| match reason {
+        Exclusion::Unhealthy => upstream_of(fleet, offer.holding).is_out_by_checks(),
+        _ => last_resort_at(fleet, offer, *reason).is_some_and(|at| at <= now),
+    });
+    pool.eligible.extend(recalled.map(|(offer, _)| offer));
+    !pool.eligible.is_empty()
+}
+
+/// The earliest time at which one of those left alone may be used: with others to serve when their time
+/// is over, without any as a last resort.
+pub fn usable_at(fleet: &Fleet, pool: &Pool, now: Moment) -> Option<Moment> {
+    let times = pool.excluded.iter().filter_map(|(offer, reason)| {
+        if pool.eligible.is_empty() {
+            return last_resort_at(fleet, offer, *reason);
+        }
+        let (upstream, holding) = (upstream_of(fleet, offer.holding), fleet.holding(offer.holding));
+        let left_alone = matches!(reason, Exclusion::BreakerOpen | Exclusion::Cooling);
+        let until = [&upstream.breaker, &holding.breaker]
+            .map(|breaker| breaker.cooling_until().max(breaker.opening().map_or(Moment(0), |opening| opening.until)));
+        left_alone.then(|| until[0].max(until[1]))
+    });
+    times.min().map(|at| at.max(now))
+}
+
+fn last_resort_at(fleet: &Fleet, offer: &Offer, reason: Exclusion) -> Option<Moment> {
+    let (upstream, holding) = (upstream_of(fleet, offer.holding), fleet.holding(offer.holding));
+    let left_alone = matches!(reason, Exclusion::BreakerOpen | Exclusion::HalfOpen | Exclusion::Cooling);
+    left_alone.then(|| upstream.breaker.last_resort_at().max(holding.breaker.last_resort_at()))
+}
