@@ -228,7 +228,8 @@ fn check_addresses(plan: &Plan, report: &mut Report) {
         let hint = "admin.token, which would protect it elsewhere, comes with a later version";
         report.add("admin.address", "must be on the loopback interface, like 127.0.0.1:9435", hint);
     }
-    for (index, listen) in plan.listen.iter().enumerate() {
+    // More than these are a problem already.
+    for (index, listen) in plan.listen.iter().enumerate().take(LISTENS_MAX) {
         if plan.listen[..index].iter().any(|other| collide(other.address, listen.address)) {
             report.add("listen", format!("has {} more than once", listen.address), "");
         }

@@ -10,6 +10,10 @@ use saphyr_parser::{Event, Parser};
 
 use super::read::join;
 
+/// A longer path is no key's; the keys under it are not told apart. Else a long key with many others in it
+/// would be copied for each of them.
+const PATH_BYTES_MAX: usize = 512;
+
 /// Lines, from 1, by key path.
 pub struct Lines {
     by_path: HashMap<String, Occurrences>,
@@ -101,7 +105,7 @@ impl Walk {
         let path = match self.open.last_mut() {
             None => return String::new(),
             Some(Open::Map { path, key }) => match key.take() {
-                Some(key) => return join(path, &key),
+                Some(key) => return bounded(join(path, &key)),
                 None => {
                     *key = Some(text.to_owned());
                     join(path, text)
@@ -112,15 +116,28 @@ impl Walk {
                 format!("{path}[{}]", *next - 1)
             }
         };
+        let path = bounded(path);
         let seen = Occurrences { first: line, last: line };
         self.by_path.entry(path.clone()).and_modify(|known| known.last = line).or_insert(seen);
         path
     }
 }
 
+fn bounded(path: String) -> String {
+    if path.len() > PATH_BYTES_MAX { "?".to_owned() } else { path }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_long_key_is_not_copied_for_each_key_in_it() {
+        let lines =
+            Lines::of(&format!("a: 1\n? {}\n:\n  a: 2\n  listen: 3\nlisten: 4\n", "k".repeat(PATH_BYTES_MAX + 1)));
+        assert!(lines.by_path.keys().all(|path| path.len() <= PATH_BYTES_MAX));
+        assert_eq!((lines.first("a"), lines.last("a"), lines.first("listen")), (Some(1), Some(1), Some(6)));
+    }
 
     const TEXT: &str = "\
 # a comment

@@ -2,11 +2,13 @@
 //!
 //! Unlike `serde_yaml::Value` the tree keeps a key that is written twice, so that a duplicate is one
 //! problem among the others instead of the end of reading. Keys are text; a key that is no scalar
-//! becomes `?`, which no section knows.
+//! becomes `?`, which no section knows. An alias is a copy, so a short text can mean an endless tree:
+//! one of more than `NODES_MAX` is not read.
 
+use std::cell::Cell;
 use std::fmt;
 
-use serde::de::{self, Deserialize, Deserializer, EnumAccess, MapAccess, SeqAccess, VariantAccess, Visitor};
+use serde::de::{self, DeserializeSeed, Deserializer, EnumAccess, MapAccess, SeqAccess, VariantAccess, Visitor};
 
 use super::problem::Problem;
 
@@ -51,9 +53,40 @@ impl Node {
     }
 }
 
+/// Most values of one text, what aliases copy included. The largest configuration has a hundred thousand.
+const NODES_MAX: usize = 1 << 20;
+
+/// A text counts as one value for each of these many bytes.
+const NODE_BYTES: usize = 64;
+
+/// The parser's own limit is half of this, but it looks for the end first, in time that grows with the
+/// square of the depth.
+const OPEN_MAX: usize = 256;
+
 /// The tree of a text; an empty text is `Null`. A text that is no YAML is one problem.
 pub fn parse(text: &str) -> Result<Node, Problem> {
-    serde_yaml::from_str(text).map_err(|error| syntax_problem(&error, text))
+    if let Some(line) = too_deep(text) {
+        let what = format!("not YAML: more than {OPEN_MAX} brackets are open at once");
+        return Err(Problem { path: String::new(), line: Some(line), what, hint: String::new() });
+    }
+    let left = Cell::new(NODES_MAX);
+    AnyNode { left: &left }
+        .deserialize(serde_yaml::Deserializer::from_str(text))
+        .map_err(|error| syntax_problem(&error, text))
+}
+
+/// The line where too many brackets are open, wherever they stand: no text has so many without ends.
+fn too_deep(text: &str) -> Option<usize> {
+    let mut open = 0usize;
+    let at = text.bytes().position(|byte| {
+        match byte {
+            b'[' | b'{' => open += 1,
+            b']' | b'}' => open = open.saturating_sub(1),
+            _ => {}
+        }
+        open > OPEN_MAX
+    })?;
+    Some(text[..at].matches('\n').count() + 1)
 }
 
 fn syntax_problem(error: &serde_yaml::Error, text: &str) -> Problem {
@@ -70,15 +103,30 @@ fn syntax_problem(error: &serde_yaml::Error, text: &str) -> Problem {
     Problem { path: String::new(), line, what: format!("not YAML: {what}"), hint: hint.into() }
 }
 
-impl<'de> Deserialize<'de> for Node {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Node, D::Error> {
-        from.deserialize_any(AnyNode)
+/// Reads one value. `left` is how many more there may be.
+#[derive(Clone, Copy)]
+struct AnyNode<'a> {
+    left: &'a Cell<usize>,
+}
+
+impl AnyNode<'_> {
+    fn count<E: de::Error>(self, text_bytes: usize) -> Result<(), E> {
+        let left = self.left.get().checked_sub(1 + text_bytes / NODE_BYTES);
+        self.left.set(left.ok_or_else(|| E::custom(format_args!("more than {NODES_MAX} values; use fewer aliases")))?);
+        Ok(())
     }
 }
 
-struct AnyNode;
+impl<'de> DeserializeSeed<'de> for AnyNode<'_> {
+    type Value = Node;
 
-impl<'de> Visitor<'de> for AnyNode {
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Node, D::Error> {
+        self.count(0)?;
+        from.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for AnyNode<'_> {
     type Value = Node;
 
     fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
@@ -118,12 +166,13 @@ impl<'de> Visitor<'de> for AnyNode {
     }
 
     fn visit_str<E: de::Error>(self, value: &str) -> Result<Node, E> {
+        self.count(value.len())?;
         Ok(Node::Text(value.to_owned()))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Node, A::Error> {
         let mut list = Vec::new();
-        while let Some(item) = items.next_element()? {
+        while let Some(item) = items.next_element_seed(self)? {
             list.push(item);
         }
         Ok(Node::List(list))
@@ -131,7 +180,7 @@ impl<'de> Visitor<'de> for AnyNode {
 
     fn visit_map<A: MapAccess<'de>>(self, mut pairs: A) -> Result<Node, A::Error> {
         let mut map = Vec::new();
-        while let Some((key, value)) = pairs.next_entry::<Node, Node>()? {
+        while let Some((key, value)) = pairs.next_entry_seed(self, self)? {
             map.push((key.scalar().unwrap_or_else(|| "?".to_owned()), value));
         }
         Ok(Node::Map(map))
@@ -139,7 +188,7 @@ impl<'de> Visitor<'de> for AnyNode {
 
     fn visit_enum<A: EnumAccess<'de>>(self, tagged: A) -> Result<Node, A::Error> {
         let (_, value) = tagged.variant::<String>()?;
-        value.newtype_variant::<Node>()?;
+        value.newtype_variant_seed(self)?;
         Ok(Node::Tagged)
     }
 }
@@ -171,6 +220,25 @@ mod tests {
         let map = [("a", 1), ("a", 2), ("7", 3), ("?", 4)];
         let map = map.map(|(key, value)| (key.to_owned(), Node::Whole(value)));
         check("a: 1\na: 2\n7: 3\n[x]: 4", Node::Map(map.into()));
+    }
+
+    #[test]
+    fn aliases_of_long_lists_and_texts_are_bounded() {
+        let (list, many) = (vec!["x"; 10_000].join(","), vec!["*a"; 10_000].join(","));
+        for long in [format!("[{list}]"), "x".repeat(1 << 20)] {
+            let problem = parse(&format!("a: &a {long}\nb: [{many}]\n")).unwrap_err();
+            assert!(problem.what.ends_with("more than 1048576 values; use fewer aliases"), "{}", problem.what);
+        }
+        assert!(parse(&format!("a: &a [{list}]\nb: [*a, *a]\n")).is_ok());
+    }
+
+    #[test]
+    fn endless_brackets_are_refused_at_once() {
+        let problem = parse(&format!("a: 1\nb: {}", "[".repeat(1 << 20))).unwrap_err();
+        assert_eq!(problem.line, Some(2));
+        assert_eq!(problem.what, "not YAML: more than 256 brackets are open at once");
+        assert!(parse(&format!("a: {}1{}", "[".repeat(100), "]".repeat(100))).is_ok());
+        assert!(parse(&format!("# {}\na: 1", "[x] ".repeat(1000))).is_ok());
     }
 
     #[test]

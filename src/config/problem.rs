@@ -4,6 +4,7 @@
 //! the end, and only if there is something to report. Values of secrets never get here: the readers
 //! of secrets do not quote them.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -96,6 +97,8 @@ pub struct Report {
     /// Every key path there is, to tell where a misplaced key belongs.
     schema: Vec<String>,
     found: Vec<Found>,
+    /// The paths of `found`.
+    paths: HashSet<String>,
 }
 
 #[derive(Debug)]
@@ -109,24 +112,29 @@ struct Found {
 
 impl Report {
     pub fn with_schema(schema: Vec<String>) -> Report {
-        Report { schema, found: Vec::new() }
+        Report { schema, ..Report::default() }
     }
 
     pub fn add(&mut self, path: impl Into<String>, what: impl Into<String>, hint: impl Into<String>) {
-        self.found.push(Found { path: path.into(), what: what.into(), hint: hint.into(), repeated: false });
+        self.push(Found { path: path.into(), what: what.into(), hint: hint.into(), repeated: false });
     }
 
     /// The same key again in one section.
     pub fn add_repeated(&mut self, path: impl Into<String>) {
         let what = "written twice".to_owned();
-        self.found.push(Found { path: path.into(), what, hint: "keep one of them".into(), repeated: true });
+        self.push(Found { path: path.into(), what, hint: "keep one of them".into(), repeated: true });
     }
 
     /// A required key is not there; says nothing if it is there and was found wanting already.
     pub fn add_missing(&mut self, path: &str, hint: &str) {
-        if !self.found.iter().any(|found| found.path == path) {
+        if !self.paths.contains(path) {
             self.add(path, "missing", hint);
         }
+    }
+
+    fn push(&mut self, found: Found) {
+        self.paths.insert(found.path.clone());
+        self.found.push(found);
     }
 
     /// Where a key of this name stands: a few paths.

@@ -8,7 +8,7 @@ mod experience;
 mod index;
 mod rules;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
 
 use super::ask::{Ask, Priority};
@@ -66,8 +66,8 @@ pub struct Fleet {
     pub rules: Rules,
     pub(super) upstreams: Upstreams,
     pub(super) holdings: Vec<Holding>,
-    /// Places in `holdings` that nothing refers to.
-    free: Vec<HoldingId>,
+    /// Places in `holdings` that hold nothing any more, the longest free first.
+    free: VecDeque<HoldingId>,
     /// Holdings under the folded name (Ollama) or the exact one (other engines).
     folded: HashMap<String, Vec<HoldingId>>,
     exact: HashMap<String, Vec<HoldingId>>,
@@ -81,6 +81,10 @@ pub struct Fleet {
 
 /// Models remembered in all, over all upstreams. An upstream that invents names must not fill memory.
 pub const MAX_HOLDINGS: usize = 1 << 16;
+
+/// A place is given to another model only once this many others have become free after it: a request under
+/// way may still name it, as one that it tried or that is gone.
+const PLACES_AT_REST: usize = 1024;
 
 #[derive(Clone, Debug)]
 pub(super) struct Booking {
@@ -112,7 +116,7 @@ impl Fleet {
         Fleet {
             upstreams: Upstreams::default(),
             holdings: Vec::new(),
-            free: Vec::new(),
+            free: VecDeque::new(),
             folded: HashMap::new(),
             exact: HashMap::new(),
             bookings: BTreeMap::new(),

@@ -10,7 +10,9 @@
 //! Here are those that can be read off the state: L1, its parts by model, and L8. The others are
 //! properties of decisions and are tested as such.
 
-use super::fleet::{Fleet, HoldingId, MAX_HOLDINGS};
+use std::collections::BTreeMap;
+
+use super::fleet::{Fleet, MAX_HOLDINGS, UpstreamId};
 use super::table::MAX_UPSTREAMS;
 
 /// Panics in debug builds if the state breaks a law; costs nothing in release builds.
@@ -24,28 +26,22 @@ pub fn check(fleet: &Fleet) {
 
 /// The first broken law, in words.
 pub fn broken(fleet: &Fleet) -> Result<(), String> {
+    let counted = Counted::of(fleet);
     for (id, upstream) in fleet.upstreams.iter() {
-        let leases = fleet.bookings.values().filter(|booking| booking.upstream == id).count();
-        if upstream.in_flight as usize != leases {
+        let leases = counted.leases.get(&id).copied().unwrap_or(0);
+        if upstream.in_flight != leases {
             return Err(format!("L1: {} counts {} in flight and has {leases}", upstream.spec.name, upstream.in_flight));
         }
     }
-    for (index, holding) in fleet.holdings.iter().enumerate() {
-        let id = HoldingId(index as u32);
-        let leases = fleet.bookings.values().filter(|booking| booking.runs_model && booking.holding == id);
-        let (running, answering) =
-            leases.fold((0, 0), |(all, begun), lease| (all + 1, begun + u32::from(lease.first_byte_at.is_some())));
+    for (holding, (running, answering, waiting)) in fleet.holdings.iter().zip(counted.holdings) {
+        if holding.waiting != waiting {
+            return Err(format!("L1: {} counts {} waiting and has {waiting}", holding.name, holding.waiting));
+        }
         if (holding.running, holding.answering) != (running, answering) {
             return Err(format!(
                 "L1: {} counts {} running, {} answering and has {running}, {answering}",
                 holding.name, holding.running, holding.answering
             ));
-        }
-    }
-    for (index, holding) in fleet.holdings.iter().enumerate() {
-        let waiting = fleet.queue.waiters().filter(|(_, waiter)| waiter.at == Some(HoldingId(index as u32))).count();
-        if holding.waiting as usize != waiting {
-            return Err(format!("L1: {} counts {} waiting and has {waiting}", holding.name, holding.waiting));
         }
     }
     let limits = [
@@ -58,5 +54,33 @@ pub fn broken(fleet: &Fleet) -> Result<(), String> {
     match limits.into_iter().find(|(_, len, limit)| len > limit) {
         Some((table, len, limit)) => Err(format!("L8: {len} {table}, and the limit is {limit}")),
         None => Ok(()),
+    }
+}
+
+/// What bookings and queue come to, counted in one pass over each.
+struct Counted {
+    leases: BTreeMap<UpstreamId, u32>,
+    /// By holding: the leases that run it, of these those that are being answered, and who waits for it.
+    holdings: Vec<(u32, u32, u32)>,
+}
+
+impl Counted {
+    fn of(fleet: &Fleet) -> Counted {
+        let mut counted = Counted { leases: BTreeMap::new(), holdings: vec![(0, 0, 0); fleet.holdings.len()] };
+        for booking in fleet.bookings.values() {
+            *counted.leases.entry(booking.upstream).or_default() += 1;
+            if let Some((running, answering, _)) = counted.holdings.get_mut(booking.holding.0 as usize)
+                && booking.runs_model
+            {
+                *running += 1;
+                *answering += u32::from(booking.first_byte_at.is_some());
+            }
+        }
+        for at in fleet.queue.waiters().filter_map(|(_, waiter)| waiter.at) {
+            if let Some((.., waiting)) = counted.holdings.get_mut(at.0 as usize) {
+                *waiting += 1;
+            }
+        }
+        counted
     }
 }

@@ -173,5 +173,5 @@ def an_unknown_model_is_named_in_the_error(url: str) -> None:
 
 @suite.check()
 def pull_is_refused(url: str) -> None:
-    error = expect_error(ollama.ResponseError, lambda: client(url).pull(CHAT), "not served here")
-    expect("status", error.status_code, 404)
+    error = expect_error(ollama.ResponseError, lambda: client(url).pull(CHAT), "`management: true`")
+    expect("status", error.status_code, 403)

@@ -17,12 +17,12 @@ use warmgate::config::{Plan, Upstream as Planned};
 use warmgate::edge::address::Address;
 use warmgate::edge::selection::{Seat, key_of};
 use warmgate::edge::shared_fleet::SharedFleet;
-use warmgate::routing::ask::{Ask, Dialect as Api, Endpoint};
+use warmgate::engines;
+use warmgate::routing::ask::{Ask, Endpoint};
 use warmgate::routing::fleet::{Rules, UpstreamId};
-use warmgate::routing::name::Naming;
 use warmgate::routing::report::{ModelReport, Report};
 use warmgate::routing::select::Query;
-use warmgate::routing::upstream::{Spec, Traits};
+use warmgate::routing::upstream::Spec;
 use warmgate::wire::peek::peek;
 use warmgate::{Caretaker, FleetSelection, Gateway, Ingress};
 
@@ -107,25 +107,7 @@ impl ServiceDiscovery for Seats {
 }
 
 fn join(fleet: &SharedFleet, name: &str, resident: bool) -> UpstreamId {
-    let engine = Traits {
-        dialects: &[Api::Ollama],
-        naming: Naming::Ollama,
-        fixed_models: false,
-        lacks: &[],
-        stores_responses: false,
-        default_slots: 1,
-        busy_statuses: &[503],
-    };
-    let spec = Spec {
-        name: name.into(),
-        engine: Some(engine),
-        slots: None,
-        memory_bytes: None,
-        bandwidth_bytes_s: None,
-        weight: 1.0,
-        tier: 0,
-        drain: false,
-    };
+    let spec = Spec { engine: engines::find("ollama").map(|engine| engine.traits()), ..Spec::named(name) };
     let model = ModelReport { name: "moss:7b".into(), resident, ..ModelReport::default() };
     fleet.with(|fleet, now| {
         let id = fleet.join(spec).expect("room");

@@ -5,14 +5,14 @@
 use std::time::Duration;
 
 use serde_json::json;
-use warmgate::routing::ask::{Dialect, Endpoint};
+use warmgate::engines;
+use warmgate::routing::ask::Endpoint;
 use warmgate::routing::fleet::{Fleet, Outcome, Rules, UpstreamId};
 use warmgate::routing::moment::Moment;
-use warmgate::routing::name::Naming;
 use warmgate::routing::report::{ModelReport, Report};
 use warmgate::routing::select::{Decision, Query, Row, decide};
 use warmgate::routing::signal::Signals;
-use warmgate::routing::upstream::{Spec, Traits};
+use warmgate::routing::upstream::Spec;
 use warmgate::wire::peek::peek;
 
 use crate::talk::MODEL;
@@ -57,24 +57,10 @@ impl Pair {
 
 /// An Ollama node of one slot, up, that holds the model.
 fn join(fleet: &mut Fleet, name: &str, model: ModelReport) -> UpstreamId {
-    let engine = Traits {
-        dialects: &[Dialect::Ollama],
-        naming: Naming::Ollama,
-        fixed_models: false,
-        lacks: &[],
-        stores_responses: false,
-        busy_statuses: &[503],
-        default_slots: 1,
-    };
     let id = fleet.join(Spec {
-        name: name.into(),
-        engine: Some(engine),
+        engine: engines::find("ollama").map(|engine| engine.traits()),
         slots: Some(1),
-        memory_bytes: None,
-        bandwidth_bytes_s: None,
-        weight: 1.0,
-        tier: 0,
-        drain: false,
+        ..Spec::named(name)
     });
     let id = id.expect("room for a few");
     fleet.learn_health(id, true, NOW);

@@ -65,17 +65,7 @@ fn detect(server: &Server) -> Option<&'static str> {
 
 /// A node that is known by nothing but what it answers.
 fn join(fleet: &mut Fleet, engine: &Engine, server: &Server) {
-    let spec = Spec {
-        name: engine.name.into(),
-        engine: None,
-        slots: None,
-        memory_bytes: None,
-        bandwidth_bytes_s: None,
-        weight: 1.0,
-        tier: 0,
-        drain: false,
-    };
-    let id = fleet.join(spec).unwrap();
+    let id = fleet.join(Spec::named(engine.name)).unwrap();
     let probed = server.body(engine.probe.path).unwrap();
     let bodies: Vec<_> = engine.polls.iter().map(|poll| server.body(poll.path)).collect();
     let report = (engine.read)(&bodies).unwrap().report;

@@ -35,14 +35,9 @@ impl Rig {
         let mut fleet = Fleet::new(Rules { admission, ..Rules::default() });
         for (index, slots) in slots.iter().enumerate() {
             let id = fleet.join(Spec {
-                name: format!("n{index}"),
                 engine: Some(OLLAMA),
                 slots: Some(*slots).filter(|slots| *slots > 0),
-                memory_bytes: None,
-                bandwidth_bytes_s: None,
-                weight: 1.0,
-                tier: 0,
-                drain: false,
+                ..Spec::named(format!("n{index}"))
             });
             let id = id.expect("room for a few");
             fleet.learn_health(id, true, NOW);

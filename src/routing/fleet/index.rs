@@ -2,7 +2,7 @@
 //!
 //! Ollama's names fold, other engines' do not. A place is used again once nothing refers to it.
 
-use super::{Fleet, HoldingId, MAX_HOLDINGS, UpstreamId};
+use super::{Fleet, HoldingId, MAX_HOLDINGS, PLACES_AT_REST, UpstreamId};
 use crate::routing::name::{self, Naming};
 use crate::routing::upstream::Holding;
 
@@ -51,12 +51,14 @@ impl Fleet {
             return Some(*known);
         }
         let made = Holding::new(id, name);
-        let place = match self.free.pop() {
+        let is_full = self.holdings.len() >= MAX_HOLDINGS;
+        let rested = is_full || self.free.len() > PLACES_AT_REST;
+        let place = match self.free.pop_front_if(|_| rested) {
             Some(place) => {
                 self.holdings[place.0 as usize] = made;
                 place
             }
-            None if self.holdings.len() >= MAX_HOLDINGS => return None,
+            None if is_full => return None,
             None => {
                 self.holdings.push(made);
                 HoldingId(self.holdings.len() as u32 - 1)
@@ -78,7 +80,7 @@ impl Fleet {
             let holding = &holdings[held.0 as usize];
             let kept = holding.listed || holding.running > 0 || holding.waiting > 0;
             if !kept {
-                free.push(*held);
+                free.push_back(*held);
             }
             kept
         });

@@ -44,14 +44,11 @@ fn fleet(told: &[Told]) -> Fleet {
             default_slots: 1,
         };
         let id = fleet.join(Spec {
-            name: told.name.into(),
             engine: Some(engine),
-            slots: None,
             memory_bytes: told.memory,
-            bandwidth_bytes_s: None,
-            weight: 1.0,
             tier: told.tier,
             drain: told.drain,
+            ..Spec::named(told.name)
         });
         let id = id.expect("room for a few");
         fleet.learn_health(id, told.healthy, NOW);

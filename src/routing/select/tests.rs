@@ -57,16 +57,7 @@ fn rules() -> Rules {
 }
 
 fn spec(name: &str) -> Spec {
-    Spec {
-        name: name.into(),
-        engine: Some(OLLAMA),
-        slots: Some(1),
-        memory_bytes: None,
-        bandwidth_bytes_s: None,
-        weight: 1.0,
-        tier: 0,
-        drain: false,
-    }
+    Spec { engine: Some(OLLAMA), slots: Some(1), ..Spec::named(name) }
 }
 
 fn resident(name: &str) -> ModelReport {
@@ -132,6 +123,18 @@ fn the_pin_leads_by_20_then_7_3_and_trails_by_2() {
         assert_eq!(decision.pin, Some(pinned));
         fleet.book(row(&decision, pinned), &turn(99 + held, 1).ask, NOW);
     }
+}
+
+#[test]
+fn a_place_that_was_tried_is_not_another_node_s_soon() {
+    let mut fleet = fleet_of(&["a"]);
+    let mut query = turn(1, 1);
+    let gone = decide(&fleet, &query, NOW).rows[0].holding;
+    fleet.learn_gone(gone);
+    query.tried.push(gone);
+    let other = join(&mut fleet, spec("b"), &[resident(MODEL)]);
+    let decision = decide(&fleet, &query, NOW);
+    assert_eq!(decision.rows.first().map(|row| row.upstream), Some(other), "{:?}", decision.excluded);
 }
 
 #[test]

@@ -131,13 +131,15 @@ impl Held {
         Held { bytes: Vec::new(), limit, over: false }
     }
 
-    /// Keeps a chunk. Blanks in front, with which servers keep a connection alive, are handed on.
+    /// Keeps a chunk. JSON's blanks in front, with which servers keep a connection alive, are handed on.
     fn feed(&mut self, chunk: &[u8]) -> Vec<u8> {
-        let text = if self.bytes.is_empty() { chunk.trim_ascii_start() } else { chunk };
+        let is_blank = |byte: &u8| matches!(byte, b' ' | b'\t' | b'\n' | b'\r');
+        let blanks = if self.bytes.is_empty() { chunk.iter().take_while(|byte| is_blank(byte)).count() } else { 0 };
+        let (blanks, text) = chunk.split_at(blanks);
         let room = self.limit - self.bytes.len();
         self.over |= text.len() > room;
         self.bytes.extend_from_slice(&text[..text.len().min(room)]);
-        chunk[..chunk.len() - text.len()].to_vec()
+        blanks.to_vec()
     }
 
     fn whole(&self) -> Option<&[u8]> {

@@ -89,6 +89,11 @@ fn str_10_a_body_that_is_no_answer_is_not_complete() {
 }
 
 #[test]
+fn a_form_feed_before_an_error_is_no_blank_of_json() {
+    check(OllamaChat, 502, "\u{c} \n<html>", json!({"error": "<html>"}));
+}
+
+#[test]
 fn str_16_blanks_that_keep_a_connection_alive_go_on() {
     let mut answer = Answer::new(OllamaChat, "m", 200, JSON);
     assert_eq!(answer.feed(b" ", NOW), b" ");
