@@ -43,6 +43,7 @@ pub mod refusal;
 pub mod replay;
 pub mod request_id;
 pub mod resolver;
+pub mod resume;
 pub mod roster;
 pub mod route;
 pub mod selection;

@@ -79,6 +79,9 @@ pub struct Engine {
     pub generic: bool,
     /// Header that chooses one of its data-parallel ranks by number; `None`: it cannot be chosen.
     pub rank_header: Option<&'static str>,
+    /// Members by which a chat takes a last message of the assistant for the beginning of its answer; empty: it
+    /// always does. `None`: it is not known to.
+    pub continues: Option<&'static str>,
 }
 
 /// How to find out whether an engine can serve, without costing it anything.

@@ -15,6 +15,7 @@ pub mod observe;
 pub mod peek;
 pub mod progress;
 pub mod prometheus;
+pub mod resume;
 pub mod translate;
 pub mod unasked;
 

@@ -127,7 +127,8 @@ section! {
         max_fallbacks: u32,
         breaker: Breaker,
         slow_start: Span,
-    } later ["resume_streams"]
+        resume_streams: bool,
+    } later []
 }
 
 section! { Breaker { failures: u32, window: Span, cooldown: Span, max_cooldown: Span, } later [] }

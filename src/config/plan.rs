@@ -165,6 +165,8 @@ pub struct Resilience {
     pub breaker: Breaker,
     /// For a node that joins or comes back to carry its full share; zero: at once.
     pub slow_start: Span,
+    /// Whether a chat stream that is cut goes on at another node.
+    pub resume_streams: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -364,7 +366,13 @@ impl Default for Admission {
 
 impl Default for Resilience {
     fn default() -> Resilience {
-        Resilience { attempts: 3, max_fallbacks: 5, breaker: Breaker::default(), slow_start: Span::from_secs(30) }
+        Resilience {
+            attempts: 3,
+            max_fallbacks: 5,
+            breaker: Breaker::default(),
+            slow_start: Span::from_secs(30),
+            resume_streams: false,
+        }
     }
 }
 

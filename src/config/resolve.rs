@@ -158,6 +158,7 @@ fn lay_resilience(resilience: &mut Resilience, written: file::Resilience) {
     lay(&mut resilience.attempts, written.attempts);
     lay(&mut resilience.max_fallbacks, written.max_fallbacks);
     lay(&mut resilience.slow_start, written.slow_start);
+    lay(&mut resilience.resume_streams, written.resume_streams);
     let breaker = written.breaker.unwrap_or_default();
     lay(&mut resilience.breaker.failures, breaker.failures);
     lay(&mut resilience.breaker.window, breaker.window);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use pingora::http::ResponseHeader;
+use pingora::http::{RequestHeader, ResponseHeader};
 use pingora_core::Error;
 
 use super::active::Active;
@@ -34,11 +34,16 @@ use crate::routing::select::Query;
 use crate::routing::session;
 use crate::wire::framing::Framing;
 use crate::wire::observe::{Observed, Observer, Place};
+use crate::wire::resume::{Base, Follower};
 use crate::wire::unasked::Unasked;
 
 mod attempt;
 mod ending;
 mod managing;
+mod outgoing;
+mod resuming;
+
+use outgoing::Outgoing;
 
 pub struct Exchange {
     pub ingress: Arc<Ingress>,
@@ -55,6 +60,14 @@ pub struct Exchange {
     payload: Option<Payload>,
     /// Of the current attempt, where Warmgate asked for counts and the client did not.
     unasked: Option<Unasked>,
+    /// Its stream goes on elsewhere when it is cut, if it can.
+    pub may_resume: bool,
+    /// What the client was given of a stream that may go on.
+    following: Option<Follower>,
+    /// What was passed on of a stream that may go on, as far as the client may not have got it.
+    outgoing: Outgoing,
+    /// Counts of the parts of the answer that other nodes said.
+    base: Option<Base>,
     observer: Option<Observer>,
     /// The answer ends with the upstream's connection, so that a cut looks like an end.
     pub end_is_unsure: bool,
@@ -127,6 +140,10 @@ impl Exchange {
             carried: None,
             payload: None,
             unasked: None,
+            may_resume: false,
+            following: None,
+            outgoing: Outgoing::default(),
+            base: None,
             observer: None,
             end_is_unsure: false,
             cut_at: None,
@@ -178,6 +195,7 @@ impl Exchange {
             let may_probe = self.ingress.plan.usage_probe == UsageProbe::On;
             let probe = may_probe.then(|| payload.usage_probe(&current.node)).flatten();
             self.unasked = probe.map(|_| Unasked::default());
+            let probe = probe.cloned().into_iter().collect();
             payload.under(&current.model, ask, &current.node, current.misfit.as_deref(), probe, memory)?
         };
         let body;
@@ -190,6 +208,25 @@ impl Exchange {
             }
         };
         Ok(body)
+    }
+
+    /// Makes the client's request one to the current node, with the body that was prepared for it.
+    pub fn address(&self, request: &mut RequestHeader) -> Result<(), Box<Error>> {
+        if let Some(translation) = &self.translation {
+            translation.address(request)?;
+        }
+        if let Some(node) = self.node() {
+            headers::address(request, &node.target)?;
+            for (name, value) in node.engine.get().map_or(&[][..], |engine| engine.headers) {
+                request.insert_header(*name, *value)?;
+            }
+            headers::steer(request, node)?;
+        }
+        request.insert_header("x-request-id", &self.request_id)?;
+        match &self.replay {
+            Some(replay) => replay.frame(request),
+            None => Ok(()),
+        }
     }
 
     /// The current node's answer has begun, in these terms of the node's.
@@ -207,6 +244,7 @@ impl Exchange {
             let endpoint = self.translation.as_ref().map_or(query.ask.endpoint, |translation| translation.called);
             self.observer = success.then(|| Observer::new(endpoint, content_type));
         }
+        self.follow(response);
     }
 
     /// Bytes of the answer, as they go by.
@@ -230,15 +268,25 @@ impl Exchange {
 
     /// What of the answer's bytes the client gets of those that go by; `None`: nothing yet.
     pub fn wanted(&mut self, chunk: Bytes) -> Option<Bytes> {
-        match self.unasked.as_mut().and_then(|unasked| unasked.feed(&chunk)) {
-            Some(passed) => (!passed.is_empty()).then(|| passed.into()),
-            None => Some(chunk),
+        let chunk = match self.unasked.as_mut().and_then(|unasked| unasked.feed(&chunk)) {
+            Some(passed) => passed.into(),
+            None => chunk,
+        };
+        let chunk = match self.following.as_mut().and_then(|following| following.feed(&chunk)) {
+            Some(passed) => passed.into(),
+            None => chunk,
+        };
+        if self.following.is_some() {
+            self.outgoing.add(&chunk);
         }
+        (!chunk.is_empty()).then_some(chunk)
     }
 
     /// What was kept back of an answer that is over.
     pub fn kept_back(&mut self) -> Vec<u8> {
-        self.unasked.take().map(Unasked::finish).unwrap_or_default()
+        let half = self.following.as_mut().map(Follower::take_half).unwrap_or_default();
+        [self.take_ungiven().unwrap_or_default(), half, self.unasked.take().map(Unasked::finish).unwrap_or_default()]
+            .concat()
     }
 
     /// Whether the answer promised something and ends before its first byte.

@@ -23,6 +23,7 @@ use super::intake;
 use super::node::Node;
 use super::refusal::Refusal;
 use super::replay::{self, Cut, Delivery, Patience};
+use super::resume::{self, Resumed};
 use super::translation::Translation;
 use super::verdict::Verdict;
 use crate::routing::retry::Cause;
@@ -126,21 +127,7 @@ impl ProxyHttp for Gateway {
         request: &mut RequestHeader,
         exchange: &mut Exchange,
     ) -> Result<()> {
-        if let Some(translation) = &exchange.translation {
-            translation.address(request)?;
-        }
-        if let Some(node) = exchange.node() {
-            headers::address(request, &node.target)?;
-            for (name, value) in node.engine.get().map_or(&[][..], |engine| engine.headers) {
-                request.insert_header(*name, *value)?;
-            }
-            headers::steer(request, node)?;
-        }
-        request.insert_header("x-request-id", &exchange.request_id)?;
-        match &exchange.replay {
-            Some(replay) => replay.frame(request),
-            None => Ok(()),
-        }
+        exchange.address(request)
     }
 
     async fn upstream_response_filter(
@@ -277,11 +264,19 @@ impl ProxyHttp for Gateway {
         }
         if has_begun(session) {
             log::info!("{}: cut in its answer: {}", exchange.request_id, error.etype().as_str());
-            exchange.broke_off(match Cut::of(error) {
+            let how = match Cut::of(error) {
                 Some(Cut::Stalled) => Verdict::Stalled,
                 _ if error.etype() == &replay::EMPTY => Verdict::Empty,
                 _ => Verdict::Cut,
-            });
+            };
+            match resume::go_on(session, exchange, how).await {
+                Resumed::Whole => return FailToProxy { error_code: 200, can_reuse_downstream: false },
+                Resumed::ClientGone => {
+                    exchange.client_gone();
+                    return FailToProxy { error_code: 499, can_reuse_downstream: false };
+                }
+                Resumed::Cut(how) => exchange.broke_off(how),
+            }
             mark_cut(session, exchange).await;
             return FailToProxy { error_code: 502, can_reuse_downstream: false };
         }
@@ -333,13 +328,13 @@ fn end(body: &mut Option<Bytes>, exchange: &mut Exchange) -> Result<()> {
     if exchange.is_empty_answer() {
         return Err(replay::empty());
     }
+    let Ok(observed) = exchange.observed() else {
+        return Err(Error::explain(ErrorType::ConnectionClosed, "the answer broke off").into_up());
+    };
     let kept_back = exchange.kept_back();
     if !kept_back.is_empty() {
         *body = Some([body.take().unwrap_or_default(), kept_back.into()].concat().into());
     }
-    let Ok(observed) = exchange.observed() else {
-        return Err(Error::explain(ErrorType::ConnectionClosed, "the answer broke off").into_up());
-    };
     if let Some(ending) = exchange.translation.as_mut().and_then(Translation::finish) {
         let mut last = body.take().map_or_else(Vec::new, Vec::from);
         last.extend_from_slice(&ending.bytes);

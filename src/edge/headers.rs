@@ -15,7 +15,7 @@ use super::target::Target;
 
 /// Never sent on: what browsers add about themselves, what belongs to the connection that ends here,
 /// and what steers engines from outside.
-const NOT_SENT_ON: [&str; 14] = [
+const NOT_SENT_ON: [&str; 15] = [
     "cookie",
     "origin",
     "referer",
@@ -25,6 +25,7 @@ const NOT_SENT_ON: [&str; 14] = [
     "te",
     "upgrade",
     "x-fleet-priority",
+    "x-fleet-resume",
     "x-data-parallel-rank",
     "x-vllm-priority",
     "x-smg-routing-key",

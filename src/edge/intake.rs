@@ -74,6 +74,7 @@ async fn understand(session: &mut Session, exchange: &mut Exchange, endpoint: En
         ask.session_name = Some(name);
     }
     ask.priority = priority(session);
+    exchange.may_resume = may_resume(session, exchange);
     if body.was_coded {
         headers::now_plain(session.req_header_mut());
     }
@@ -106,6 +107,14 @@ fn priority(session: &Session) -> Priority {
         Some(name) if name.eq_ignore_ascii_case(Priority::Batch.name()) => Priority::Batch,
         _ => Priority::Interactive,
     }
+}
+
+/// By which clients say that a stream which is cut shall stay cut.
+const RESUME: &str = "x-fleet-resume";
+
+fn may_resume(session: &Session, exchange: &Exchange) -> bool {
+    let refuses = header_text(session, RESUME).is_some_and(|said| said.eq_ignore_ascii_case("off"));
+    exchange.ingress.plan.resilience.resume_streams && !refuses
 }
 
 /// The first of the affinity headers that is there and not empty.

@@ -28,7 +28,7 @@ use crate::routing::uploads::{Digest, Uploads};
 use crate::wire::managed::{self, Key, Managed};
 
 mod aftermath;
-mod ask;
+pub(super) mod ask;
 mod carried;
 mod fan_out;
 mod pull;
@@ -60,7 +60,7 @@ pub enum Call {
 pub struct Managing {
     calls: Arc<Semaphore>,
     uploads: Mutex<Uploads>,
-    asker: Asker,
+    pub(super) asker: Asker,
 }
 
 impl Default for Managing {

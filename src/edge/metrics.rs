@@ -26,6 +26,8 @@ pub struct Metrics {
     pub model_drift: IntGaugeVec,
     /// Retries that the budget did not allow.
     pub retries_refused: IntCounterVec,
+    /// Chat streams that were cut and could have gone on elsewhere, by what became of them.
+    pub resumed_streams: IntCounterVec,
     breaker_state: IntGaugeVec,
 }
 
@@ -82,6 +84,11 @@ impl Metrics {
                 "warmgate_retries_refused_total",
                 "Retries beyond the budget, by cause",
                 &["cause"],
+            )?,
+            resumed_streams: counter(
+                "warmgate_resumed_streams_total",
+                "Cut chat streams, where these go on at other nodes, by what became of them",
+                &["result"],
             )?,
             breaker_state,
             first_byte_seconds,

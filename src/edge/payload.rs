@@ -40,20 +40,20 @@ pub enum Prepared {
 
 impl Payload {
     /// With the model in the node's spelling, where that is another than the client's, with options as they are
-    /// pinned, and asking for counts if `probe` says so. Nothing but those bytes changes (L9).
+    /// pinned, and with these edits besides. Nothing but those bytes changes (L9).
     pub fn under(
         &self,
         model: &str,
         ask: &Ask,
         node: &Node,
         misfit: Option<&Misfit>,
-        probe: Option<&Edit>,
+        more: Vec<Edit>,
         memory: &Budget,
     ) -> Result<Prepared, Refusal> {
         let naming = node.engine.get().map_or(Naming::Exact, |engine| engine.naming);
         let renamed = !naming.is_same(model, &ask.model);
         let name = renamed.then(|| Edit::replace(self.model_span.clone(), spell(ask.endpoint, model)));
-        let edits: Vec<Edit> = name.into_iter().chain(self.pins(misfit)).chain(probe.cloned()).collect();
+        let edits: Vec<Edit> = name.into_iter().chain(self.pins(misfit)).chain(more).collect();
         if edits.is_empty() {
             return Ok(Prepared::Plain(self.bytes.clone()));
         }

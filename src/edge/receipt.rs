@@ -31,6 +31,8 @@ pub struct Receipt {
     /// The conversation's key, in hexadecimal.
     pub session: Option<String>,
     pub attempts: Vec<Attempt>,
+    /// How often its stream was cut and went on at another node.
+    pub resumed: u32,
     /// The nodes that a managing call was for.
     pub nodes: Vec<String>,
     pub affinity: &'static str,
@@ -123,6 +125,7 @@ impl Receipt {
                 "option_guard": misfit::json(attempt.row.misfit.as_deref()),
                 "failure": attempt.failure,
             })).collect::<Vec<_>>(),
+            "resumed": self.resumed,
             "times_ms": {
                 "intake": self.intake_ms,
                 "queue": self.queue_ms,

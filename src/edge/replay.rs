@@ -12,6 +12,7 @@
 mod pulse;
 mod session;
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -111,6 +112,7 @@ impl Replay {
             returned: Mutex::new(None),
             attempt: Mutex::new(first),
             moved_up_to: watch::Sender::new(0),
+            given_bytes: AtomicU64::new(0),
         });
         let inner = std::mem::replace(&mut session.downstream_session, placeholder());
         let replaying = ReplaySession::new(inner, Arc::clone(&shared));
@@ -136,6 +138,12 @@ impl Replay {
             Err(error) => error.into_down(),
             Ok(_) => Error::explain(ErrorType::ReadError, "the client sent on after its request").into_down(),
         }
+    }
+
+    /// Bytes of answers that went to the client. Pingora drops what it has passed through its filters and not
+    /// yet written when the next piece fails there.
+    pub fn given_bytes(&self) -> u64 {
+        self.shared.given_bytes.load(Ordering::Relaxed)
     }
 
     /// Makes a request header fit the prepared body: exactly one framing, no expectation.
@@ -187,6 +195,8 @@ impl Mover {
 struct Shared {
     returned: Mutex<Option<Box<ServerSession>>>,
     attempt: Mutex<Attempt>,
+    /// Of answers, what the client's session has taken.
+    given_bytes: AtomicU64,
     /// Attempts up to this number are to end; they count from one.
     moved_up_to: watch::Sender<u64>,
 }

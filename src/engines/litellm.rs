@@ -37,6 +37,7 @@ pub static ENGINE: Engine = Engine {
     recognises: is_alive,
     generic: false,
     rank_header: None,
+    continues: None,
 };
 
 /// Entry of `/model/info`: one deployment of a model; a name may have several.

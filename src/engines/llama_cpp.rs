@@ -32,6 +32,8 @@ pub static ENGINE: Engine = Engine {
     recognises,
     generic: false,
     rank_header: None,
+    // Older servers always do, and know neither of these.
+    continues: Some(r#""continue_final_message":true,"add_generation_prompt":false,"#),
 };
 
 const RUNNING: [&str; 2] = ["llamacpp:requests_processing", "llamacpp_requests_processing"];

@@ -46,6 +46,7 @@ pub static ENGINE: Engine = Engine {
     recognises,
     generic: false,
     rank_header: None,
+    continues: Some(""),
 };
 
 /// What routing needs of an entry; `/api/tags` and `/api/ps` share it.

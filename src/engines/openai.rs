@@ -38,6 +38,7 @@ pub static ENGINE: Engine = Engine {
     recognises,
     generic: true,
     rank_header: None,
+    continues: None,
 };
 
 #[derive(Deserialize)]

@@ -44,6 +44,7 @@ pub static ENGINE: Engine = Engine {
     recognises: |body| openai::is_owned_by(body, "sglang"),
     generic: false,
     rank_header: Some("x-data-parallel-rank"),
+    continues: Some(r#""continue_final_message":true,"#),
 };
 
 /// First as the server writes them, then as other versions and collectors in between do.

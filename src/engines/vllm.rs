@@ -37,6 +37,7 @@ pub static ENGINE: Engine = Engine {
     recognises: |body| openai::is_owned_by(body, "vllm"),
     generic: false,
     rank_header: Some("x-data-parallel-rank"),
+    continues: Some(r#""continue_final_message":true,"add_generation_prompt":false,"#),
 };
 
 /// First as the server writes them, then as collectors in between rewrite them.

@@ -5,11 +5,14 @@
 //! whatever order the upstreams were listed (L6). What it found is kept as the request's receipt.
 
 mod belief;
+mod going_on;
 mod herd;
 mod offer;
 mod resort;
 
 use serde::{Deserialize, Serialize};
+
+pub use going_on::unable_to_go_on;
 
 use super::admission::admit;
 use super::ask::{Ask, Dialect, Endpoint};

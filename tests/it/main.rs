@@ -40,6 +40,7 @@ mod management;
 mod manners;
 mod mounted;
 mod purity;
+mod resume;
 mod rows;
 mod states;
 mod stream;

@@ -10,9 +10,14 @@ use crate::wire::observe::Observed;
 impl Exchange {
     /// The answer is whole.
     pub fn completed(&mut self, observed: Observed) {
-        self.receipt.prompt_tokens = observed.prompt_tokens;
-        self.receipt.cached_tokens = observed.cached_tokens;
-        self.receipt.output_tokens = observed.output_tokens;
+        // Of an answer in parts, the counts of the last part are made those of the whole.
+        let base = self.base.as_ref();
+        let prompt = |told| base.map_or(told, |base| base.prompt(told));
+        let output = |told| base.map_or(told, |base| base.output(told));
+        self.receipt.prompt_tokens = observed.prompt_tokens.map(prompt);
+        self.receipt.cached_tokens =
+            observed.cached_tokens.map(|told| told.min(observed.prompt_tokens.map_or(told, prompt)));
+        self.receipt.output_tokens = observed.output_tokens.map(output);
         if let (Some(current), Some(query)) = (&self.current, &self.query) {
             let (ask, upstream) = (&query.ask, current.node.id);
             self.ingress.fleet.with(|fleet, now| {

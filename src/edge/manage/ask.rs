@@ -1,4 +1,4 @@
-//! A managing call to one node, on a connection of its own.
+//! A call of our own to one node, on a connection of its own: one that manages, or goes on with a stream.
 //!
 //! The connection is new and used once, so that nothing is ever sent twice because a kept one had gone
 //! stale. Dropping an answer closes it, which makes the node stop.
@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HOST};
 use http::{HeaderValue, Method};
-use pingora::http::RequestHeader;
+use pingora::http::{RequestHeader, ResponseHeader};
 use pingora_core::connectors::http::Connector;
 use pingora_core::protocols::http::client::HttpSession;
 use pingora_core::{Error, ErrorType};
@@ -52,18 +52,29 @@ impl Asker {
     }
 
     pub async fn ask(&self, node: &Node, question: Question, patience: Patience) -> Result<Answer, FetchError> {
+        let header = header(node, &question).map_err(FetchError::Broken)?;
+        self.send(node, header, question.body, patience).await
+    }
+
+    /// With a head that is the caller's.
+    pub async fn send(
+        &self,
+        node: &Node,
+        header: Box<RequestHeader>,
+        body: Bytes,
+        patience: Patience,
+    ) -> Result<Answer, FetchError> {
         let nowhere = || Error::explain(ErrorType::ConnectNoRoute, "the node has no address");
         let address = node.address.load_full().ok_or_else(|| FetchError::Connect(nowhere()))?;
         let mut peer = node.target.peer(*address);
         peer.options.connection_timeout = Some(patience.connect);
         peer.options.total_connection_timeout = Some(patience.connect * 2);
-        let header = header(node, &question).map_err(FetchError::Broken)?;
         let (mut session, _) = self.connector.get_http_session(&peer).await.map_err(FetchError::Connect)?;
         session.set_read_timeout(Some(patience.silence));
         session.set_write_timeout(Some(patience.silence));
         let reading = async {
             session.write_request_header(header).await?;
-            session.write_request_body(question.body, true).await?;
+            session.write_request_body(body, true).await?;
             session.finish_request_body().await?;
             loop {
                 session.read_response_header().await?;
@@ -80,6 +91,10 @@ impl Asker {
 }
 
 impl Answer {
+    pub fn head(&self) -> Option<&ResponseHeader> {
+        self.session.response_header()
+    }
+
     pub async fn next(&mut self) -> Result<Option<Bytes>, FetchError> {
         self.session.read_response_body().await.map_err(|error| broken(error, self.silence))
     }

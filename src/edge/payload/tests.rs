@@ -25,7 +25,7 @@ fn sent(body: &str, model: &str, window: u32, guard: OptionGuard) -> String {
     let payload = Payload { bytes: Bytes::copy_from_slice(body.as_bytes()), model_span, option_spans, usage_edit };
     let room = Room { prompt_tokens: ask.prompt_tokens, output_tokens: 0 };
     let misfit = Runner::default().misfit(&ask.runner, Some(window), room, guard);
-    match payload.under(model, &ask, &node(), misfit.as_ref(), None, &Budget::new(1 << 20)) {
+    match payload.under(model, &ask, &node(), misfit.as_ref(), Vec::new(), &Budget::new(1 << 20)) {
         Ok(Prepared::Plain(body)) => String::from_utf8(body.to_vec()).unwrap(),
         _ => panic!("no body for {body}"),
     }

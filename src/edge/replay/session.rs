@@ -5,6 +5,7 @@
 //! leaves it in `Shared::returned` when dropped, however that comes about.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -48,6 +49,8 @@ enum Phase {
     Between,
     /// The answer's header went to the client.
     Answering,
+    /// So it did, and the attempt is over: somebody else goes on with the answer.
+    GoingOn,
 }
 
 impl ReplaySession {
@@ -80,12 +83,13 @@ impl ReplaySession {
 
     /// Where the request is. A 100 or 103 is no answer; HTTP/1.1 sessions remember those, too.
     fn phase(&self) -> Phase {
-        if self.written().is_some_and(|header| !header.status.is_informational()) {
-            Phase::Answering
-        } else if self.attempt.number == self.shared.attempt.lock().number {
-            Phase::Awaiting
-        } else {
-            Phase::Between
+        let has_begun = self.written().is_some_and(|header| !header.status.is_informational());
+        let runs = self.attempt.number == self.shared.attempt.lock().number;
+        match (has_begun, runs) {
+            (true, true) => Phase::Answering,
+            (true, false) => Phase::GoingOn,
+            (false, true) => Phase::Awaiting,
+            (false, false) => Phase::Between,
         }
     }
 
@@ -108,6 +112,10 @@ impl ReplaySession {
                 Phase::Answering => tokio::select! {
                     left = self.inner.read_body_or_idle(true) => return left,
                     () = late(self.deadline) => return Err(Cut::Stalled.into_error()),
+                    () = late(due) => None,
+                },
+                Phase::GoingOn => tokio::select! {
+                    left = self.inner.read_body_or_idle(true) => return left,
                     () = late(due) => None,
                 },
                 Phase::Awaiting => tokio::select! {
@@ -159,7 +167,12 @@ impl ReplaySession {
         if let (HttpTask::Body(Some(bytes), _), Some(pulse)) = (&task, &mut self.pulse) {
             pulse.passed(bytes);
         }
+        let bytes = match &task {
+            HttpTask::Body(Some(bytes), _) => bytes.len(),
+            _ => 0,
+        };
         let ended = self.inner.response_duplex_vec(vec![task]).await?;
+        self.shared.given_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         if ended {
             self.pulse = None;
         }
@@ -337,6 +350,11 @@ impl CustomSession for ReplaySession {
 
     async fn write_body(&mut self, data: Bytes, end: bool) -> Result<()> {
         self.settle().await?;
+        match &mut self.pulse {
+            Some(_) if end => self.pulse = None,
+            Some(pulse) => pulse.passed(&data),
+            None => {}
+        }
         self.inner.write_response_body(data, end).await
     }
 

@@ -34,6 +34,7 @@ static ADDED: Engine = Engine {
     recognises: |body| body == b"added",
     generic: false,
     rank_header: None,
+    continues: None,
 };
 
 fn read(bodies: &Bodies) -> Result<Reading, String> {

@@ -282,6 +282,20 @@ fn a_group_is_tried_to_its_end_before_its_fallbacks() {
 }
 
 #[test]
+fn an_answer_goes_on_only_with_its_model_and_where_it_can() {
+    let (mut fleet, [a, b, c]) = grouped(Policy::Fleet, |_, _| ());
+    let held = |fleet: &Fleet, id: UpstreamId| *fleet.upstreams[id].holdings.values().next().expect("a model");
+    let [at_a, at_b, at_c] = [a, b, c].map(|id| held(&fleet, id));
+    let unable =
+        |fleet: &Fleet, from, goes_on: &dyn Fn(UpstreamId) -> bool| unable_to_go_on(fleet, &chat(1), from, goes_on);
+    assert_eq!(unable(&fleet, at_a, &|_| true), [at_c], "not with the fallback");
+    assert_eq!(unable(&fleet, at_c, &|_| true), [at_a, at_b], "nor from the fallback with the model");
+    assert_eq!(unable(&fleet, at_a, &|id| id != b), [at_b, at_c]);
+    fleet.learn_engine(b, VLLM);
+    assert_eq!(unable(&fleet, at_a, &|_| true), [at_b, at_c], "not in another dialect");
+}
+
+#[test]
 fn policies_that_people_know() {
     let (mut fleet, [a, b, _]) = grouped(Policy::LeastBusy, |_, _| ());
     let first = decide(&fleet, &chat(1), NOW).rows[0].clone();

@@ -3,7 +3,7 @@
 //! The model's place is its place: what stands there means the model, and another name put there is the
 //! only thing that changes. Sizes are bounded, spelling does not matter, and what is no body is refused.
 
-use serde_json::Value;
+use serde_json::value::RawValue;
 use warmgate::routing::ask::{Ask, Endpoint};
 use warmgate::routing::chain::mix;
 use warmgate::routing::runner::RunnerOptions;
@@ -70,7 +70,7 @@ fn check(input: &[u8]) -> Result<u64, String> {
 fn holds(input: &[u8], endpoint: Endpoint, peeked: &Peeked) -> Result<(), String> {
     let Peeked { ask, model_span, option_spans, usage_edit } = peeked;
     for (option, span) in option_spans {
-        let value = input.get(span.clone()).and_then(|value| serde_json::from_slice::<Value>(value).ok());
+        let value = input.get(span.clone()).and_then(|value| serde_json::from_slice::<&RawValue>(value).ok());
         law(value.is_some(), || format!("{option:?} has no value at {span:?}"))?;
     }
     if let Some(edit) = usage_edit {
