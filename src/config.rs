@@ -7,6 +7,7 @@
 //! certificates.
 
 mod bounds;
+mod cors;
 mod engine;
 mod explain;
 mod file;
@@ -31,6 +32,7 @@ use std::fs;
 use std::io::{self, Read as _};
 use std::path::Path;
 
+pub use cors::Cors;
 pub use engine::{default_slots, engine_names};
 pub use plan::{
     AccessLog, Admin, Admission, Affinity, Group, GroupTarget, Health, Heartbeat, Limits, Listen, Log, Plan,

@@ -3,15 +3,22 @@
 use std::io::Write;
 
 use env_logger::{Builder, Env, Target};
+use log::Level;
 
 use crate::edge::access_log;
 
 /// What is logged unless `RUST_LOG` says otherwise.
 const DEFAULT: &str = "error,warmgate=info";
 
+/// What libraries may log, whatever `RUST_LOG` says: below it they write requests and keys as they send them.
+const LIBRARIES_MAX: Level = Level::Info;
+
 pub fn start() {
     let mut builder = Builder::from_env(Env::default().default_filter_or(DEFAULT));
     builder.target(Target::Stderr).format(|line, record| {
+        if record.level() > LIBRARIES_MAX && !record.target().starts_with("warmgate") {
+            return Ok(());
+        }
         if record.target() == access_log::TARGET {
             return writeln!(line, "{}", record.args());
         }

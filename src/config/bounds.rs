@@ -105,6 +105,7 @@ fn check_spans(written: &File, report: &mut Report) {
     }
     // No grace at all is a choice, so zero passes.
     let grace = written.shutdown.as_ref().and_then(|shutdown| shutdown.grace);
+    check_span("limits.header_read", written.limits.as_ref().and_then(|limits| limits.header_read), report);
     check_span("shutdown.grace", grace.filter(|grace| !grace.0.is_zero()), report);
 }
 

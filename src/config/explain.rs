@@ -103,7 +103,13 @@ impl Plan {
         );
         let telemetry = &self.telemetry;
         lines.row("telemetry", &format!("every {}, stale after {}", telemetry.interval, telemetry.stale_after));
-        lines.row("limits", &format!("body {}, all bodies {}", limits.body, limits.memory_for_bodies));
+        lines.row(
+            "limits",
+            &format!(
+                "body {}, all bodies {}, head within {}",
+                limits.body, limits.memory_for_bodies, limits.header_read
+            ),
+        );
         let threads = self.server.threads;
         lines.row("threads", &if threads == 0 { "one a core".to_owned() } else { threads.to_string() });
         lines.row("shutdown", &format!("running streams get {}", self.shutdown.grace));
@@ -212,7 +218,7 @@ mod tests {
                 "breaker     3 failures in 1m; out for 10s, at most 5m; slow start over 30s",
                 "signals     the defaults",
                 "sessions    kept 15m, at most 100000",
-                "limits      body 128MiB, all bodies 1GiB",
+                "limits      body 128MiB, all bodies 1GiB, head within 30s",
             ],
         );
     }

@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 
 use http::HeaderName;
 
+use super::cors::Origins;
 use super::engine::EngineName;
 use super::node::Node;
 use super::plan::{AccessLog, Heartbeat, UsageProbe};
@@ -36,6 +37,7 @@ section! {
         health: Health,
         telemetry: Telemetry,
         limits: Limits,
+        cors: Cors,
         usage_probe: UsageProbe,
         management: bool,
         routing_headers: bool,
@@ -43,7 +45,7 @@ section! {
         shutdown: Shutdown,
         log: Log,
     } later [
-        "cors", "trusted_peers", "state_file", "tenants"
+        "trusted_peers", "state_file", "tenants"
     ]
 }
 
@@ -141,7 +143,9 @@ section! { Health { interval: Span, timeout: Span, unhealthy_after: u32, healthy
 
 section! { Telemetry { interval: Span, stale_after: Span, } later [] }
 
-section! { Limits { body: ByteSize, memory_for_bodies: ByteSize, } later ["header_read"] }
+section! { Limits { body: ByteSize, memory_for_bodies: ByteSize, header_read: Span, } later [] }
+
+section! { Cors { origins: Origins, } later [] }
 
 section! { Server { threads: u32, } later ["upgrade_sock", "pid_file"] }
 

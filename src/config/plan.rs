@@ -9,6 +9,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use http::HeaderName;
 use serde::{Serialize, Serializer};
 
+use super::cors::Cors;
 use super::policy::Policy;
 use super::rows::Discover;
 use super::secret::Secret;
@@ -36,6 +37,7 @@ pub struct Plan {
     pub health: Health,
     pub telemetry: Telemetry,
     pub limits: Limits,
+    pub cors: Cors,
     pub usage_probe: UsageProbe,
     /// Whether clients may pull, push, create, copy and delete models.
     pub management: bool,
@@ -230,6 +232,8 @@ pub struct Limits {
     pub body: ByteSize,
     /// For the bodies of all requests together; not below `body`.
     pub memory_for_bodies: ByteSize,
+    /// For the head of a request as a whole.
+    pub header_read: Span,
 }
 
 /// Whether streams are made to tell their counts where the client did not ask for them.
@@ -335,6 +339,7 @@ impl Default for Plan {
             health: Health::default(),
             telemetry: Telemetry { interval: Span::from_secs(2), stale_after: Span::from_secs(15) },
             limits: Limits::default(),
+            cors: Cors::default(),
             usage_probe: UsageProbe::Off,
             management: false,
             routing_headers: true,
@@ -413,7 +418,7 @@ impl Default for Health {
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits { body: ByteSize(128 << 20), memory_for_bodies: ByteSize(1 << 30) }
+        Limits { body: ByteSize(128 << 20), memory_for_bodies: ByteSize(1 << 30), header_read: Span::from_secs(30) }
     }
 }
 

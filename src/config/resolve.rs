@@ -26,6 +26,9 @@ pub fn plan(written: File, folder: &Path, report: &mut Report) -> Plan {
     lay_times(&mut plan, written.timeouts.unwrap_or_default());
     lay_watching(&mut plan, written.health.unwrap_or_default(), written.telemetry.unwrap_or_default());
     lay_limits(&mut plan, written.limits.unwrap_or_default());
+    if let Some(origins) = written.cors.and_then(|cors| cors.origins) {
+        plan.cors.origins = origins.0;
+    }
     lay(&mut plan.usage_probe, written.usage_probe);
     lay(&mut plan.management, written.management);
     lay(&mut plan.routing_headers, written.routing_headers);
@@ -186,4 +189,5 @@ fn lay_watching(plan: &mut Plan, health: file::Health, telemetry: file::Telemetr
 fn lay_limits(plan: &mut Plan, written: file::Limits) {
     lay(&mut plan.limits.body, written.body);
     lay(&mut plan.limits.memory_for_bodies, written.memory_for_bodies);
+    lay(&mut plan.limits.header_read, written.header_read);
 }

@@ -131,7 +131,7 @@ fn unknown_keys() {
     check(
         "? [a]\n: 1",
         &[
-            "1: ?: unknown key; known here: listen, admin, upstreams, models, routing, affinity, admission, resilience, timeouts, health, telemetry, limits, usage_probe, management, routing_headers, server, shutdown, log",
+            "1: ?: unknown key; known here: listen, admin, upstreams, models, routing, affinity, admission, resilience, timeouts, health, telemetry, limits, cors, usage_probe, management, routing_headers, server, shutdown, log",
         ],
     );
 }
@@ -141,6 +141,14 @@ fn kinds() {
     check("routing_headers: yes", &["1: routing_headers: expected true or false, found text"]);
     check("server: {threads: -1}", &["1: server.threads: `-1` is not a whole number from 0 to 4294967295"]);
     check("server: {threads: 1.5}", &["1: server.threads: `1.5` is not a whole number from 0 to 4294967295"]);
+    check(
+        "cors: {origins: [ui.test, \"https://ui.test/\", \"null\", \"*\"]}",
+        &[
+            "1: cors.origins[0]: `ui.test` is not the origin of a page; write it like https://chat.example.org, or * for every page",
+            "1: cors.origins[1]: `https://ui.test/` is not the origin of a page; write it like https://chat.example.org, or * for every page",
+        ],
+    );
+    check("limits: {header_read: 0s}", &["1: limits.header_read: must be more than zero"]);
     check("limits: {body: 128}", &["1: limits.body: `128` is not a size; write it like 64MiB or 24GiB"]);
     check("limits: {body: [1]}", &["1: limits.body: expected a value like 64MiB, found a list"]);
     check("routing: {policy: flet}", &["1: routing.policy: `flet` is not known; did you mean fleet?"]);

@@ -1,6 +1,9 @@
 //! Answers that Warmgate writes itself: lists, statuses and refusals.
 
 use bytes::Bytes;
+use http::header::{
+    ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_HEADERS,
+};
 use pingora::http::ResponseHeader;
 use pingora_core::Result;
 use pingora_proxy::Session;
@@ -42,6 +45,18 @@ pub async fn managed(
         header.insert_header("x-fleet-node", nodes)?;
     }
     send(session, header, body).await
+}
+
+/// To a browser that asks whether a page may send a request of any kind; who may is said by `cors`.
+pub async fn preflight(session: &mut Session) -> Result<()> {
+    let asked = session.req_header().headers.get(ACCESS_CONTROL_REQUEST_HEADERS).cloned();
+    let mut header = ResponseHeader::build(204, Some(6))?;
+    header.insert_header(ACCESS_CONTROL_ALLOW_METHODS, "GET, HEAD, POST, DELETE")?;
+    if let Some(asked) = asked {
+        header.insert_header(ACCESS_CONTROL_ALLOW_HEADERS, asked)?;
+    }
+    header.insert_header(ACCESS_CONTROL_MAX_AGE, "600")?;
+    session.write_response_header(Box::new(header), true).await
 }
 
 pub async fn json(session: &mut Session, status: u16, value: &serde_json::Value) -> Result<()> {

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::Version;
-use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, EXPECT};
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, EXPECT, TRANSFER_ENCODING};
+use pingora::http::RequestHeader;
 use pingora_core::{Error, ErrorType};
 use pingora_proxy::Session;
 use thiserror::Error as ThisError;
@@ -68,9 +69,17 @@ pub enum BodyError {
     /// 400: the chunks are not chunks.
     #[error("the request body is not framed as HTTP has it")]
     BadFraming(Box<Error>),
+    /// 400: others may read it as two requests.
+    #[error("the request has more than one Transfer-Encoding")]
+    FramedTwice,
     /// Nobody is there to be answered.
     #[error("the client left while sending its request")]
     ClientGone(Box<Error>),
+}
+
+/// Pingora reads the last of several, and others the first.
+pub fn is_framed_twice(request: &RequestHeader) -> bool {
+    request.headers.get_all(TRANSFER_ENCODING).iter().count() > 1
 }
 
 /// Reads the body to its end.

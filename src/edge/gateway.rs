@@ -16,6 +16,8 @@ use pingora_core::{Error, ErrorSource, ErrorType, Result};
 use pingora_proxy::{FailToProxy, ProxyHttp, ProxyWarnLogContext, Session};
 
 use super::answer;
+use super::cors::Leaves;
+use super::door;
 use super::exchange::{Exchange, Unplaced};
 use super::headers;
 use super::ingress::Ingress;
@@ -78,8 +80,18 @@ impl ProxyHttp for Gateway {
         Exchange::new(self.ingress.clone())
     }
 
-    /// None: the default registers a compressor, and streams must never be compressed.
-    fn init_downstream_modules(&self, _: &mut HttpModules) {}
+    /// Not the default: it registers a compressor, and streams must never be compressed.
+    fn init_downstream_modules(&self, modules: &mut HttpModules) {
+        let cors = &self.ingress.plan.cors;
+        if !cors.origins.is_empty() {
+            modules.add_module(Box::new(Leaves(Arc::new(cors.clone()))));
+        }
+    }
+
+    async fn early_request_filter(&self, _: &mut Session, _: &mut Exchange) -> Result<()> {
+        door::head_is_read();
+        Ok(())
+    }
 
     async fn request_filter(&self, session: &mut Session, exchange: &mut Exchange) -> Result<bool> {
         session.set_write_timeout(Some(self.ingress.plan.timeouts.client_write.0));
@@ -123,10 +135,11 @@ impl ProxyHttp for Gateway {
 
     async fn upstream_request_filter(
         &self,
-        _: &mut Session,
+        session: &mut Session,
         request: &mut RequestHeader,
         exchange: &mut Exchange,
     ) -> Result<()> {
+        headers::introduce(request, session)?;
         exchange.address(request)
     }
 

@@ -15,7 +15,7 @@ use super::target::Target;
 
 /// Never sent on: what browsers add about themselves, what belongs to the connection that ends here,
 /// and what steers engines from outside.
-const NOT_SENT_ON: [&str; 15] = [
+const NOT_SENT_ON: [&str; 18] = [
     "cookie",
     "origin",
     "referer",
@@ -31,6 +31,9 @@ const NOT_SENT_ON: [&str; 15] = [
     "x-smg-routing-key",
     "x-forwarded-authorization",
     "accept-encoding",
+    "forwarded",
+    "x-forwarded-port",
+    "x-real-ip",
 ];
 
 /// Whatever begins so steers engines too: SGLang's overrides, and LiteLLM's retries, tags and time limits.
@@ -45,15 +48,10 @@ const SESSION: &str = "x-session-id";
 const CREDENTIALS: [&str; 6] = ["authorization", "api-key", "apikey", "token", "secret", "subscription-key"];
 
 /// Never sent back: they are about places and names that only make sense behind Warmgate.
-const NOT_SENT_BACK: [&str; 7] = [
-    "location",
-    "via",
-    "set-cookie",
-    "www-authenticate",
-    "access-control-allow-origin",
-    "access-control-allow-credentials",
-    "keep-alive",
-];
+const NOT_SENT_BACK: [&str; 5] = ["location", "via", "set-cookie", "www-authenticate", "keep-alive"];
+
+/// Which pages may read an answer is Warmgate's to say (`cors`).
+const LEAVES: &str = "access-control-";
 
 /// The one query parameter that clients send and engines know (Anthropic's SDK).
 const KEPT_QUERY: &str = "beta=true";
@@ -84,6 +82,26 @@ pub fn address(request: &mut RequestHeader, target: &Target) -> Result<()> {
     }
 }
 
+/// Tells the node by which name the client asked and from where. What the client itself says of that is
+/// not believed and not passed on.
+pub fn introduce(request: &mut RequestHeader, session: &Session) -> Result<()> {
+    let host = request.headers.get(HOST).cloned();
+    let host = host.or_else(|| HeaderValue::from_str(request.uri.authority()?.as_str()).ok());
+    let client = session.client_addr().and_then(|address| address.as_inet()).map(|address| address.ip().to_string());
+    let given = [
+        ("x-forwarded-host", host),
+        ("x-forwarded-proto", Some(HeaderValue::from_static("http"))),
+        ("x-forwarded-for", client.and_then(|address| HeaderValue::from_str(&address).ok())),
+    ];
+    for (name, value) in given {
+        request.remove_header(name);
+        if let Some(value) = value {
+            request.insert_header(name, value)?;
+        }
+    }
+    Ok(())
+}
+
 /// Makes the engine use the very rank that was chosen, where ranks are told apart.
 pub fn steer(request: &mut RequestHeader, node: &Node) -> Result<()> {
     let Some((name, rank)) = node.steering() else { return Ok(()) };
@@ -100,8 +118,14 @@ pub fn for_client(response: &mut ResponseHeader, version: Version) -> Result<()>
     for name in NOT_SENT_BACK {
         response.remove_header(name);
     }
-    if version < Version::HTTP_11 {
-        response.remove_header(&TRANSFER_ENCODING);
+    let leaves: Vec<HeaderName> =
+        response.headers.keys().filter(|name| name.as_str().starts_with(LEAVES)).cloned().collect();
+    leaves.iter().for_each(|name| drop(response.remove_header(name)));
+    match response.headers.get(TRANSFER_ENCODING).cloned() {
+        _ if version < Version::HTTP_11 => drop(response.remove_header(&TRANSFER_ENCODING)),
+        // Some servers say it twice.
+        Some(coding) => response.insert_header(TRANSFER_ENCODING, coding)?,
+        None => {}
     }
     match response.headers.get(CONTENT_LENGTH).cloned() {
         Some(length) => response.insert_header(CONTENT_LENGTH, length),

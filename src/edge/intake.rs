@@ -15,7 +15,7 @@ use super::payload::Payload;
 use super::refusal::Refusal;
 use super::replay::Replay;
 use super::route::{self, Route};
-use super::{answer, headers, local, manage};
+use super::{answer, cors, headers, local, manage};
 use crate::routing::ask::{Endpoint, Priority};
 use crate::routing::chain::hash_text;
 use crate::wire::peek::{PeekError, Peeked, peek, peek_form};
@@ -32,11 +32,18 @@ pub async fn take(session: &mut Session, exchange: &mut Exchange) -> Result<bool
     let head = session.req_header();
     let (method, path) = (head.method.clone(), head.uri.path().to_string());
     exchange.begin(&path, header_text(session, "x-request-id"));
+    if cors::is_preflight(session.req_header())
+        && cors::leave(&exchange.ingress.plan.cors, session.req_header()).is_some()
+    {
+        answer::preflight(session).await?;
+        return Ok(true);
+    }
     let taken = match route::of(&method, &path) {
         Route::Local(local) => {
             local::serve(&exchange.ingress, session, local).await?;
             return Ok(true);
         }
+        _ if body::is_framed_twice(session.req_header()) => Err(Refusal::Body(BodyError::FramedTwice)),
         Route::Forward(endpoint) => understand(session, exchange, endpoint).await,
         Route::Manage(call) => manage::take(session, exchange, call).await,
         Route::WrongMethod { allow } => Err(Refusal::WrongMethod { allow }),
@@ -49,7 +56,7 @@ pub async fn take(session: &mut Session, exchange: &mut Exchange) -> Result<bool
     };
     exchange.refused(&refusal);
     // After broken framing nobody can tell where the next request would begin.
-    let unframed = matches!(refusal, Refusal::Body(BodyError::BadFraming(_)));
+    let unframed = matches!(refusal, Refusal::Body(BodyError::BadFraming(_) | BodyError::FramedTwice));
     if unframed {
         session.set_keepalive(None);
     }

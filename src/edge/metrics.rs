@@ -4,7 +4,8 @@
 //! from clients. A registry of our own, not the global one: two gateways in one process do not share counts.
 
 use prometheus::{
-    Encoder, Histogram, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder,
+    Encoder, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+    TextEncoder,
 };
 
 use super::ingress::Ingress;
@@ -28,6 +29,8 @@ pub struct Metrics {
     pub retries_refused: IntCounterVec,
     /// Chat streams that were cut and could have gone on elsewhere, by what became of them.
     pub resumed_streams: IntCounterVec,
+    /// Connections that found no descriptor left for them.
+    pub connections_refused: IntCounter,
     breaker_state: IntGaugeVec,
 }
 
@@ -61,6 +64,12 @@ impl Metrics {
                 requests.with_label_values(&[dialect.name(), verdict.name()]);
             }
         }
+        let refused = Opts::new(
+            "warmgate_connections_refused_total",
+            "Connections turned away since the system allows no more files",
+        );
+        let connections_refused = IntCounter::with_opts(refused)?;
+        registry.register(Box::new(connections_refused.clone()))?;
         let model_drift = IntGaugeVec::new(
             Opts::new("warmgate_model_drift", "Models that differ between nodes under one name, by what differs"),
             &["model", "kind"],
@@ -90,6 +99,7 @@ impl Metrics {
                 "Cut chat streams, where these go on at other nodes, by what became of them",
                 &["result"],
             )?,
+            connections_refused,
             breaker_state,
             first_byte_seconds,
             queue_waiting,

@@ -48,6 +48,8 @@ pub struct Receipt {
     pub prompt_tokens: Option<u32>,
     pub cached_tokens: Option<u32>,
     pub output_tokens: Option<u32>,
+    /// Messages with output in them that had come when the client left; `None`: it stayed.
+    pub partial_events: Option<u32>,
 }
 
 /// One attempt at an upstream.
@@ -139,6 +141,8 @@ impl Receipt {
                 "cached": self.cached_tokens,
                 "output": self.output_tokens,
             },
+            "partial": self.partial_events.is_some(),
+            "partial_events": self.partial_events,
         })
     }
 }

@@ -232,7 +232,7 @@ fn body_status(error: &BodyError) -> u16 {
         BodyError::TooSlow => 408,
         BodyError::NoMemory => 503,
         BodyError::UnknownCoding(_) => 415,
-        BodyError::BadCoding(_) | BodyError::BadFraming(_) => 400,
+        BodyError::BadCoding(_) | BodyError::BadFraming(_) | BodyError::FramedTwice => 400,
         BodyError::ClientGone(_) => 499,
     }
 }

@@ -12,12 +12,14 @@ use pingora_core::server::{RunArgs, Server};
 use pingora_core::services::ServiceWithDependents;
 use pingora_core::services::background::background_service;
 use pingora_core::services::listening::Service;
-use pingora_proxy::ProxyServiceBuilder;
+use pingora_proxy::{HttpProxy, http_proxy};
 use thiserror::Error;
 
 use super::address::Address;
 use super::admin::Admin;
 use super::caretaker::Caretaker;
+use super::descriptors;
+use super::door::{Door, Terms};
 use super::gateway::Gateway;
 use super::ingress::Ingress;
 use super::shutdown;
@@ -65,6 +67,7 @@ pub fn serve(plan: Plan, beside: Beside) -> Result<(), ServeError> {
     for open in listen.iter().filter(|listen| !listen.address.ip().is_loopback()) {
         log::warn!("{} is reachable from other machines, and whoever reaches it may use every model", open.address);
     }
+    let terms = Terms { head_read: plan.limits.header_read.0, connections_max: descriptors::claim() };
     let mut ingress = Ingress::new(plan)?;
     ingress.simulated = beside.simulated;
     ingress.is_guess = beside.is_guess;
@@ -82,7 +85,7 @@ pub fn serve(plan: Plan, beside: Beside) -> Result<(), ServeError> {
     let caretaker = server.add_service(background_service("caretaker", caretaker));
     before.iter().for_each(|service| caretaker.add_dependency(service));
 
-    let proxy = server.add_service(proxy_service(&server.configuration, &ingress, &listen));
+    let proxy = server.add_service(proxy_service(&server.configuration, &ingress, &listen, terms));
     let mut admin = Service::new("admin".into(), Admin { ingress: ingress.clone() });
     admin.add_tcp_with_settings(&admin_at.address.to_string(), admin_at.options());
     let admin = server.add_service(admin);
@@ -114,17 +117,17 @@ fn proxy_service(
     conf: &Arc<ServerConf>,
     ingress: &Arc<Ingress>,
     listen: &[Address],
-) -> Service<pingora_proxy::HttpProxy<Gateway, ()>> {
+    terms: Terms,
+) -> Service<Door<HttpProxy<Gateway>>> {
     let mut options = HttpServerOptions::default();
     options.h2c = true;
     options.h2_idle_timeout = Some(H2_IDLE_MAX);
-    let gateway = Gateway::new(ingress.clone());
-    let mut service = ProxyServiceBuilder::new(conf, gateway).name("proxy").server_options(options).build();
+    let mut proxy = http_proxy(conf, Gateway::new(ingress.clone()));
+    proxy.server_options = Some(options);
     let mut h2 = default_h2_options();
     h2.initial_window_size(H2_WINDOW_BYTES).initial_connection_window_size(H2_WINDOW_BYTES);
-    if let Some(proxy) = service.app_logic_mut() {
-        proxy.h2_options = Some(h2);
-    }
+    proxy.h2_options = Some(h2);
+    let mut service = Service::new("proxy".into(), Door::new(proxy, terms, ingress.clone()));
     for address in listen {
         service.add_tcp_with_settings(&address.address.to_string(), address.options());
     }

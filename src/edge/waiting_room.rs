@@ -85,10 +85,10 @@ impl WaitingRoom {
         self.fleet.in_one_step(|| match pick(&self.balancer, &self.fleet, query) {
             Placing::Booked(picked) => Entered::Booked(picked),
             Placing::Nobody(decision) if decision.is_worth_waiting(self.fleet.now() + at_most) => {
-                self.line_up(query, None)
+                self.line_up(query, None, decision.usable_at)
             }
             Placing::Nobody(decision) => Entered::Nobody(decision),
-            Placing::Full(decision) => self.line_up(query, decision.rows.first().map(|row| row.holding)),
+            Placing::Full(decision) => self.line_up(query, decision.rows.first().map(|row| row.holding), None),
         })
     }
 
@@ -143,10 +143,13 @@ impl WaitingRoom {
         }
     }
 
-    fn line_up(self: &Arc<Self>, query: &Arc<Query>, best: Option<HoldingId>) -> Entered {
+    fn line_up(self: &Arc<Self>, query: &Arc<Query>, best: Option<HoldingId>, usable_at: Option<Moment>) -> Entered {
         let entered = self.fleet.with(|fleet, now| fleet.wait(query.clone(), best, now));
         let Ok(id) = entered else {
-            return Entered::QueueFull { retry_after_s: self.retry_after_s(best) };
+            // Where all want to be left alone, not before the first may be asked.
+            let left = usable_at.map_or(Duration::ZERO, |at| at.since(self.fleet.now()));
+            let retry_after_s = self.retry_after_s(best).max(left.as_secs_f64().ceil() as u64);
+            return Entered::QueueFull { retry_after_s };
         };
         let (bell, news) = oneshot::channel();
         self.bells.lock().insert(id, bell);

@@ -133,6 +133,18 @@ mod tests {
     }
 
     #[test]
+    fn bal_06_the_index_has_an_end_whatever_comes() {
+        let mut prefixes = Prefixes::new(Duration::from_secs(60));
+        let most = prefixes.max_links() as u64;
+        for n in 0..most + 10_000 {
+            prefixes.learn(&ask(&[n]), UpstreamId((n % 4) as u32), Moment(n));
+        }
+        assert!(prefixes.len() <= prefixes.max_links(), "{}", prefixes.len());
+        assert_eq!(prefixes.covered(&ask(&[0]), Moment(most)), [], "the oldest made room");
+        assert_eq!(prefixes.covered(&ask(&[most + 9_999]), Moment(most + 10_000)).len(), 1);
+    }
+
+    #[test]
     fn a_huge_prompt_is_learnt_at_both_ends() {
         let links: Vec<u64> = (0..100_000).collect();
         let mut prefixes = Prefixes::new(Duration::from_secs(60));

@@ -28,6 +28,29 @@ async fn bod_01_20_mib_of_pictures_arrive_intact() {
 }
 
 #[tokio::test]
+async fn bod_01_one_limit_holds_on_every_path_and_is_named() {
+    let single = Single::with("limits: {body: 1MiB}").await;
+    for path in ["/api/chat", "/api/embed", "/v1/chat/completions", "/v1/embeddings", "/v1/responses", "/v1/messages"] {
+        let large = chat_of_size(800_000);
+        let mut served = single.gate.post(path, large.clone()).await;
+        served.whole().await;
+        assert_eq!(served.status, 200, "{path}");
+        assert_same(&single.node.request(single.node.count() - 1).await, &large, path);
+
+        for framed in
+            [Request::post(path, chat_of_size(2 << 20)), Request::post(path, chat_of_size(2 << 20)).chunked(65_536)]
+        {
+            let mut refused = single.gate.send(&framed).await;
+            assert_eq!(refused.status, 413, "{path}");
+            assert_eq!(refused.header("content-type"), Some("application/json"), "{path}");
+            let text = refused.json().await.to_string();
+            assert!(text.contains("1MiB"), "{path}: {text}");
+        }
+    }
+    assert_eq!(single.node.count(), 6, "what is refused is not sent on");
+}
+
+#[tokio::test]
 async fn bod_02_only_the_top_level_model_counts_and_escapes_are_understood() {
     let moss = node("moss").await;
     let fern = Upstream::ollama("fern", vec![Model::resident("fern:3b")]).await;
@@ -124,6 +147,34 @@ async fn bod_05_one_byte_chunks_with_extension_and_trailer_are_one_body() {
 }
 
 #[tokio::test]
+async fn bod_05_chunks_without_end_are_413_at_the_limit() {
+    let single = Single::with("limits: {body: 1MiB}").await;
+    let mut conn = single.gate.connect().await;
+    conn.write(b"POST /api/chat HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n").await;
+    let chunk = [b"10000\r\n".as_slice(), &[b' '; 65_536], b"\r\n"].concat();
+    for _ in 0..20 {
+        conn.write(&chunk).await;
+    }
+
+    let reply = conn.reply(&Request::post("/api/chat", "")).await;
+
+    assert_eq!(reply.status, 413);
+    assert_eq!(single.node.count(), 0);
+}
+
+#[tokio::test]
+async fn bod_06_a_client_of_http_1_0_is_not_told_to_go_on() {
+    let single = Single::new().await;
+    let body = chat_of_size(2_000);
+    let head = format!("POST /api/chat HTTP/1.0\r\nExpect: 100-continue\r\nContent-Length: {}\r\n\r\n", body.len());
+    let mut conn = single.gate.connect().await;
+    conn.write(head.as_bytes()).await;
+    conn.write(&body).await;
+
+    assert_eq!(conn.interim().await, 200, "the first status");
+}
+
+#[tokio::test]
 async fn bod_06_an_expectation_is_answered_and_not_passed_on() {
     let single = Single::new().await;
     let body = chat_of_size(20_000);
@@ -152,6 +203,35 @@ async fn bod_06_an_expectation_of_too_much_is_413_at_once() {
     conn.send_head(&request).await;
 
     assert_eq!(conn.interim().await, 413, "the first status, no byte of body sent");
+}
+
+#[tokio::test]
+async fn bod_07_the_length_follows_another_name() {
+    let long = "fern-3b-q4-a-long-name:latest";
+    let node = Upstream::ollama("n1", vec![Model::resident(long), Model::resident("y:1")]).await;
+    let names = format!(
+        "models:\n  - {{name: fast, targets: [{{upstream: n1, model: \"{long}\"}}]}}\n  \
+         - {{name: an-alias-that-is-longer, targets: [{{upstream: n1, model: \"y:1\"}}]}}"
+    );
+    let gate = Gate::start(&Settings::over(&[&node]).more(&names)).await;
+    let body = |model: &str| {
+        let text = "Grüße, 草木 and \\u00e4";
+        format!(
+            "{{ \"seed\":9007199254740993, \"model\" : \"{model}\", \"messages\":[{{\"role\":\"user\",\"content\":\"{text}\"}}] }}"
+        )
+    };
+    let mut asked = 0;
+    for (alias, model) in [("fast", long), ("an-alias-that-is-longer", "y:1")] {
+        let by_length = Request::post("/v1/chat/completions", body(alias));
+        for request in [by_length.clone(), by_length.chunked(7)] {
+            let mut reply = gate.send(&request).await;
+            reply.whole().await;
+
+            assert_eq!(reply.status, 200, "{alias}");
+            assert_same(&node.request(asked).await, body(model).as_bytes(), alias);
+            asked += 1;
+        }
+    }
 }
 
 #[tokio::test]

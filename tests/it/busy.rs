@@ -11,6 +11,9 @@ use crate::rig::{Pair, Single, finished, node};
 use crate::talk::{Dialect, MODEL, Talk};
 use crate::upstream::{Hold, Model, Script, Upstream};
 
+/// What finds no place is refused at once and does not line up.
+const NOBODY_WAITS: &str = "admission: {max_queue: 0}";
+
 /// A conversation that nobody has seen.
 fn stranger(n: usize) -> Talk {
     Talk::about(Dialect::OpenAi, &format!("{n} is the number of"))
@@ -30,7 +33,7 @@ fn retry_after(reply: &Reply) -> u64 {
 
 #[tokio::test]
 async fn hlt_08_the_latest_of_several_waits_holds() {
-    let single = Single::with("admission: {queue_timeout: 2s}").await;
+    let single = Single::with(NOBODY_WAITS).await;
     let hold = Hold::new();
     let mut waiting = Vec::new();
     for (n, secs) in ["1", "4", "4", "1"].into_iter().enumerate() {
@@ -68,7 +71,7 @@ async fn hlt_09_all_cooling_says_when_the_first_may_be_asked() {
     let [n1, n2] = [node("n1").await, node("n2").await];
     n1.next(busy(503).header("Retry-After", "9"));
     n2.next(busy(503).header("Retry-After", "4"));
-    let gate = Gate::start(&Settings::over(&[&n1, &n2]).more("admission: {queue_timeout: 2s}")).await;
+    let gate = Gate::start(&Settings::over(&[&n1, &n2]).more(NOBODY_WAITS)).await;
     assert_eq!(ask(&gate, 0).await.status, 503, "both were asked, and the last answer is told");
 
     let reply = ask(&gate, 1).await;
@@ -112,9 +115,7 @@ async fn ret_08_retries_do_not_feed_an_overload() {
     let [n1, n2] = [node("n1").await, node("n2").await];
     n1.always(busy(503));
     n2.always(busy(503));
-    let gate =
-        Gate::start(&Settings::over(&[&n1, &n2]).more("resilience: {attempts: 2}\nadmission: {queue_timeout: 1ms}"))
-            .await;
+    let gate = Gate::start(&Settings::over(&[&n1, &n2]).more(NOBODY_WAITS).more("resilience: {attempts: 2}")).await;
     for n in 0..200 {
         let began = Instant::now();
         let reply = ask(&gate, n).await;

@@ -158,6 +158,12 @@ impl Conn {
         self.write(&request.body_bytes()).await;
     }
 
+    /// Sends the request as far as the other side takes it.
+    pub async fn try_send(&mut self, request: &Request) {
+        let bytes = [request.head_bytes(), request.body_bytes().to_vec()].concat();
+        let _ = within("room to write", self.outbound.write_all(&bytes)).await;
+    }
+
     /// Sends the head alone, as a client that expects `100 Continue` does.
     pub async fn send_head(&mut self, request: &Request) {
         self.write(&request.head_bytes()).await;
@@ -193,6 +199,16 @@ impl Conn {
         let head = within("an interim answer", self.inbound.head()).await;
         let head = head.expect("an interim answer").expect("not a close");
         status_of(&head)
+    }
+
+    /// Says that it will send no more, and still reads.
+    pub async fn half_close(&mut self) {
+        self.outbound.shutdown().await.expect("half a close");
+    }
+
+    /// Whether the other side closes without another word.
+    pub async fn is_closed(&mut self) -> bool {
+        !matches!(within("a close", self.inbound.head()).await, Ok(Some(_)))
     }
 
     /// Leaves by a reset, as a crashed client does.
@@ -265,6 +281,11 @@ impl Reply {
     pub async fn closes_after(mut self) -> bool {
         self.whole().await;
         within("the connection to close", self.conn.inbound.head()).await.ok().flatten().is_none()
+    }
+
+    /// Says that it will send no more, and still reads.
+    pub async fn half_close(&mut self) {
+        self.conn.half_close().await;
     }
 
     /// Leaves by a reset.

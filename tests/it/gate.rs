@@ -43,7 +43,7 @@ impl Gate {
 
     async fn launch(settings: &Settings) -> Gate {
         let program = Path::new(env!("CARGO_BIN_EXE_warmgate"));
-        Gate(launch::launch(program, &settings.yaml()).await)
+        Gate(launch::launch_in(&settings.surroundings, program, &settings.yaml()).await)
     }
 
     /// A new connection to the client port.
@@ -94,6 +94,15 @@ impl Gate {
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("VmRSS");
         let kib: u64 = line.trim_end_matches(" kB").trim().parse().expect("a number");
         kib * 1024
+    }
+
+    /// Seconds of processor time that it has used.
+    pub fn cpu_seconds(&self) -> f64 {
+        let id = self.0.process.id().expect("a running process");
+        let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).expect("its times");
+        let fields: Vec<&str> = stat.rsplit(')').next().expect("fields").split_whitespace().collect();
+        let ticks: u64 = fields[11..13].iter().map(|ticks| ticks.parse::<u64>().expect("a number")).sum();
+        ticks as f64 / 100.0
     }
 
     /// Why the request of that id went where it went.

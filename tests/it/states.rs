@@ -21,7 +21,7 @@ async fn hlt_03_a_loading_node_gets_no_request_and_the_first_as_soon_as_it_is_re
     let rare = "telemetry: {interval: 100ms}\nhealth: {interval: 60s}";
     let gate = Gate::start_not_ready(&Settings::over(&[&loading]).more(rare)).await;
 
-    let state = gate.node_once("loading", "to be starting", |node| node["state"] == "starting").await;
+    let state = gate.node_once("loading", "to be starting", |node| node["standing"]["state"] == "starting").await;
     for _ in 0..5 {
         assert_eq!(gate.post("/v1/chat/completions", chat()).await.status, 503);
     }
@@ -29,7 +29,7 @@ async fn hlt_03_a_loading_node_gets_no_request_and_the_first_as_soon_as_it_is_re
     assert_eq!((&state["problem"], &state["healthy"]), (&json!("loading"), &json!(false)));
 
     loading.set_polls(Polls::Answered);
-    gate.node_once("loading", "to be up", |node| node["state"] == "up").await;
+    gate.node_once("loading", "to be up", |node| node["standing"]["state"] == "up").await;
     let reply = gate.post("/v1/chat/completions", chat()).await;
     assert_eq!((reply.status, reply.header("x-fleet-attempts")), (200, Some("1")));
     assert!(!gate.log().contains("taken out"), "loading is no failure");
@@ -42,7 +42,8 @@ async fn hlt_04_a_page_is_a_wrong_type_and_gets_no_traffic() {
     let good = node("good").await;
     let gate = Gate::start(&Settings::over(&[&page, &good]).more(OFTEN)).await;
 
-    let state = gate.node_once("page", "to be of the wrong type", |node| node["state"] == "wrong type").await;
+    let state =
+        gate.node_once("page", "to be of the wrong type", |node| node["standing"]["state"] == "wrong type").await;
     for _ in 0..10 {
         assert_eq!(gate.post("/api/chat", chat()).await.node(), "good");
     }
@@ -50,7 +51,7 @@ async fn hlt_04_a_page_is_a_wrong_type_and_gets_no_traffic() {
     assert_eq!(page.count(), 0);
     let problem = state["problem"].as_str().expect("a reason");
     assert!(problem.contains("what answers there is not ollama"), "{problem}");
-    gate.node_once("good", "to be up", |node| node["state"] == "up" && node["problem"].is_null()).await;
+    gate.node_once("good", "to be up", |node| node["standing"]["state"] == "up" && node["problem"].is_null()).await;
 }
 
 #[tokio::test]
@@ -67,10 +68,10 @@ async fn hlt_14_probes_and_lists_carry_the_node_s_key_and_a_wrong_one_is_called_
             let state = if is_right {
                 let gate = Gate::start(&settings).await;
                 assert_eq!(gate.post("/v1/chat/completions", chat()).await.status, 200, "{engine}");
-                gate.node_once("n1", "to be up", |node| node["state"] == "up").await
+                gate.node_once("n1", "to be up", |node| node["standing"]["state"] == "up").await
             } else {
                 let gate = Gate::start_not_ready(&settings).await;
-                gate.node_once("n1", "to want its key", |node| node["state"] == "auth").await
+                gate.node_once("n1", "to want its key", |node| node["standing"]["state"] == "auth").await
             };
 
             let expected = if is_right { Value::Null } else { json!("it refuses our key (401): see `api_key`") };

@@ -15,7 +15,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::net::{TcpListener, TcpSocket};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -180,6 +180,20 @@ impl Upstream {
         self.serve(holder.listen(1024).expect("listening again"));
     }
 
+    /// After `kill`: connections to its port are neither taken nor refused, as behind a firewall.
+    pub async fn swallow(&mut self) -> Swallowing {
+        let holder = self.port_holder.take().expect("a killed upstream");
+        let listener = holder.listen(1).expect("listening again");
+        let mut waiting = Vec::new();
+        // The kernel lets one more in than it was told; from then on it drops what asks to connect.
+        while let Ok(Ok(stream)) =
+            tokio::time::timeout(Duration::from_millis(200), TcpStream::connect(self.address)).await
+        {
+            waiting.push(stream);
+        }
+        Swallowing { _listener: listener, _waiting: waiting }
+    }
+
     /// How many requests have arrived, polls not counted.
     pub fn count(&self) -> usize {
         self.stage.journal.count()
@@ -228,6 +242,12 @@ impl Upstream {
         let done = tokio::spawn(serve::accept(listener, self.stage.clone(), stopped));
         self.running = Some(Running { stop, done });
     }
+}
+
+/// A port that swallows connections for as long as this lives.
+pub struct Swallowing {
+    _listener: TcpListener,
+    _waiting: Vec<TcpStream>,
 }
 
 /// Keeps a port without listening on it. On a busy machine the kernel takes a moment to let go of it.

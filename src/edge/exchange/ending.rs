@@ -5,7 +5,7 @@ use crate::edge::access_log;
 use crate::edge::refusal::Refusal;
 use crate::edge::verdict::Verdict;
 use crate::routing::fleet::Outcome;
-use crate::wire::observe::Observed;
+use crate::wire::observe::{Observed, Observer};
 
 impl Exchange {
     /// The answer is whole.
@@ -45,8 +45,15 @@ impl Exchange {
         self.end(Verdict::Ok, Outcome::Void);
     }
 
+    /// The client left. What the engine had told by then is noted, and nothing is guessed.
     pub fn client_gone(&mut self) {
         self.receipt.status = 499;
+        if let Some(observed) = self.observer.take().map(Observer::finish) {
+            self.receipt.prompt_tokens = observed.prompt_tokens;
+            self.receipt.cached_tokens = observed.cached_tokens;
+            self.receipt.output_tokens = observed.output_tokens;
+            self.receipt.partial_events = Some(observed.content_events);
+        }
         self.end(Verdict::ClientGone, Outcome::Void);
     }
 

@@ -21,6 +21,7 @@ mod failure;
 mod leave;
 mod load;
 mod options;
+mod spread;
 mod stuck;
 
 const OLLAMA: Traits = Traits {

@@ -10,6 +10,15 @@ use tokio::process::{Child, ChildStdout, Command};
 
 use crate::patience::within;
 
+/// What the system gives the process.
+#[derive(Clone, Debug, Default)]
+pub struct Surroundings {
+    /// Open files that it may have; `None`: what the test has.
+    pub files: Option<u32>,
+    /// What it logs, as `RUST_LOG` says it.
+    pub log: Option<String>,
+}
+
 /// The program, running, and what it said when it started.
 pub struct Launched {
     pub process: Child,
@@ -22,9 +31,15 @@ pub struct Launched {
 }
 
 /// Starts it with this configuration, in a directory of its own.
+#[allow(dead_code, reason = "a load run starts it as well, and without surroundings")]
 pub async fn launch(program: &Path, yaml: &str) -> Launched {
+    launch_in(&Surroundings::default(), program, yaml).await
+}
+
+/// The same in surroundings of the test's choice.
+pub async fn launch_in(surroundings: &Surroundings, program: &Path, yaml: &str) -> Launched {
     let directory = tempfile::tempdir().expect("a directory");
-    let mut process = spawn(program, yaml, directory.path());
+    let mut process = spawn(surroundings, program, yaml, directory.path());
     let stdout = process.stdout.take().expect("piped output");
     let mut output = Output { lines: BufReader::new(stdout).lines(), directory: &directory };
     let address = output.address("warmgate: listening on http://").await;
@@ -81,11 +96,22 @@ fn drain(mut lines: Lines<BufReader<ChildStdout>>) {
     tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
 }
 
-fn spawn(program: &Path, yaml: &str, directory: &Path) -> Child {
+fn spawn(surroundings: &Surroundings, program: &Path, yaml: &str, directory: &Path) -> Child {
     let file = directory.join("warmgate.yaml");
     std::fs::write(&file, yaml).expect("the configuration file");
     let errors = std::fs::File::create(directory.join("stderr")).expect("a log file");
-    Command::new(program)
+    let mut command = match surroundings.files {
+        None => Command::new(program),
+        Some(files) => {
+            let mut shell = Command::new("sh");
+            shell.args(["-c", &format!("ulimit -n {files} && exec \"$0\" \"$@\"")]).arg(program);
+            shell
+        }
+    };
+    if let Some(filter) = &surroundings.log {
+        command.env("RUST_LOG", filter);
+    }
+    command
         .args(["run", "-c"])
         .arg(file)
         .current_dir(directory)

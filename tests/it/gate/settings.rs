@@ -1,5 +1,6 @@
 //! The configuration of a gate under test: scripted nodes, and any text of the test's own.
 
+use super::launch::Surroundings;
 use crate::upstream::Upstream;
 
 /// What the configuration file will say; everything else is Warmgate's default.
@@ -9,6 +10,7 @@ pub struct Settings {
     slots: Option<u32>,
     more: String,
     raw: Option<String>,
+    pub surroundings: Surroundings,
 }
 
 impl Settings {
@@ -30,6 +32,18 @@ impl Settings {
     /// The whole file, for what the nodes' usual entries do not say.
     pub fn raw(yaml: &str) -> Settings {
         Settings { raw: Some(yaml.to_owned()), ..Settings::default() }
+    }
+
+    /// The process may have so many files open and no more.
+    pub fn files(mut self, files: u32) -> Settings {
+        self.surroundings.files = Some(files);
+        self
+    }
+
+    /// It logs as `RUST_LOG` has it.
+    pub fn logging(mut self, filter: &str) -> Settings {
+        self.surroundings.log = Some(filter.to_owned());
+        self
     }
 
     /// Slots of every node; left out, Warmgate does not know them.

@@ -61,6 +61,11 @@ impl Script {
         Script { before_body: true, deaf: true, ..Script::silent() }
     }
 
+    /// Reads the request and writes these bytes as they are, of whatever meaning.
+    pub fn raw(bytes: impl Into<Bytes>) -> Script {
+        Script::of(vec![Step::Chunk(bytes.into())])
+    }
+
     /// Reads the request and closes without a word.
     pub fn closing() -> Script {
         Script::of(vec![Step::Close])

@@ -1,0 +1,140 @@
+//! The way in: what a client's connection may take before there is a request on it.
+//!
+//! Pingora limits each read of a request's head but not the head, and takes connections for as long as there
+//! are descriptors. Here a head has a deadline as a whole, and a connection too many is closed at once, so that
+//! what runs, the checks and the admin port go on. Of a request it knows only whether its head has been read.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use pingora_core::apps::{HttpServerApp, HttpServerOptions, ReusedHttpStream, ServerApp};
+use pingora_core::protocols::Stream;
+use pingora_core::protocols::http::ServerSession;
+use pingora_core::protocols::http::v2::server::H2Options;
+use pingora_core::server::ShutdownWatch;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::active::Active;
+use super::ingress::Ingress;
+
+/// A kept connection waits so long for its next request; Pingora's own limit, which ends with the first byte.
+const IDLE_MAX: Duration = Duration::from_secs(60);
+
+tokio::task_local! {
+    static VISIT: Visit;
+}
+
+/// The request's head has been read: from here on other limits hold.
+pub fn head_is_read() {
+    // Of an HTTP/2 connection every request is a task of its own, and its head is there as a whole.
+    let _ = VISIT.try_with(|visit| visit.due_at(None));
+}
+
+/// When the head that is being read must be there; `None` while none is.
+#[derive(Clone)]
+struct Visit(Arc<watch::Sender<Option<Instant>>>);
+
+impl Visit {
+    fn due_at(&self, due: Option<Instant>) {
+        self.0.send_replace(due);
+    }
+
+    async fn overdue(&self) {
+        let mut changes = self.0.subscribe();
+        loop {
+            let due = *changes.borrow_and_update();
+            let Some(due) = due else {
+                if changes.changed().await.is_err() {
+                    return;
+                }
+                continue;
+            };
+            tokio::select! {
+                () = tokio::time::sleep_until(due) => return,
+                _ = changes.changed() => {}
+            }
+        }
+    }
+}
+
+/// What a client may take.
+#[derive(Clone)]
+pub struct Terms {
+    /// For the head of a request as a whole.
+    pub head_read: Duration,
+    /// Connections of all clients together.
+    pub connections_max: usize,
+}
+
+/// Lets clients in to an app.
+pub struct Door<A> {
+    app: Arc<Visited<A>>,
+    terms: Terms,
+    open: Arc<AtomicUsize>,
+    ingress: Arc<Ingress>,
+}
+
+impl<A> Door<A> {
+    pub fn new(app: A, terms: Terms, ingress: Arc<Ingress>) -> Door<A> {
+        let app = Visited { app: Arc::new(app), head_read: terms.head_read };
+        Door { app: Arc::new(app), terms, open: Arc::default(), ingress }
+    }
+}
+
+#[async_trait]
+impl<A: HttpServerApp + Send + Sync + 'static> ServerApp for Door<A> {
+    async fn process_new(self: &Arc<Self>, stream: Stream, shutdown: &ShutdownWatch) -> Option<Stream> {
+        let _open = Active::new(&self.open);
+        if self.open.load(Ordering::Relaxed) > self.terms.connections_max {
+            self.ingress.metrics.connections_refused.inc();
+            return None;
+        }
+        let (due, _) = watch::channel(Some(Instant::now() + self.terms.head_read));
+        let visit = Visit(Arc::new(due));
+        tokio::select! {
+            kept = VISIT.scope(visit.clone(), self.app.process_new(stream, shutdown)) => kept,
+            () = visit.overdue() => None,
+        }
+    }
+
+    async fn cleanup(&self) {
+        ServerApp::cleanup(&*self.app).await;
+    }
+}
+
+/// The app itself, with a deadline for each head.
+struct Visited<A> {
+    app: Arc<A>,
+    head_read: Duration,
+}
+
+#[async_trait]
+impl<A: HttpServerApp + Send + Sync + 'static> HttpServerApp for Visited<A> {
+    async fn process_new_http(
+        self: &Arc<Self>,
+        session: ServerSession,
+        shutdown: &ShutdownWatch,
+    ) -> Option<ReusedHttpStream> {
+        let kept = self.app.process_new_http(session, shutdown).await;
+        let next = Instant::now() + IDLE_MAX + self.head_read;
+        let _ = VISIT.try_with(|visit| visit.due_at(Some(next)));
+        kept
+    }
+
+    /// Asked where a connection turns out to be HTTP/2, which has limits of its own.
+    fn h2_options(&self) -> Option<H2Options> {
+        head_is_read();
+        self.app.h2_options()
+    }
+
+    fn server_options(&self) -> Option<&HttpServerOptions> {
+        self.app.server_options()
+    }
+
+    async fn http_cleanup(&self) {
+        self.app.http_cleanup().await;
+    }
+}
