@@ -67,7 +67,8 @@ pub struct Engine {
     pub counts_on_request: bool,
     /// Parallel requests a model, assumed only to divide depth by, never to limit.
     pub default_slots: u32,
-    /// Statuses by which it says that it has no place for a request now; the request moves on.
+    /// Statuses by which it says that it has no place for a request now; the request moves on. 429 is one of
+    /// them: no client's key goes upstream, so whatever limit it tells is Warmgate's own on that node.
     pub busy_statuses: &'static [u16],
     /// Understands the bodies of one round; an error says which is not what it should be.
     pub read: fn(&Bodies) -> Result<Reading, String>,
@@ -224,15 +225,28 @@ fn entries(body: &[u8], key: &str) -> Result<Vec<Value>, String> {
     };
     match answer.remove(key) {
         Some(Value::Array(entries)) if entries.len() > MODELS_MAX => Err(format!("more than {MODELS_MAX} models")),
-        Some(Value::Array(entries)) if !entries.iter().all(Value::is_object) => {
-            Err(format!("`{key}` lists something that is not an object"))
-        }
         Some(Value::Array(entries)) => Ok(entries),
         // How Go writes an empty slice.
         Some(Value::Null) => Ok(Vec::new()),
         Some(_) => Err(format!("`{key}` is not a list")),
         None => Err(format!("no `{key}`")),
     }
+}
+
+/// Reads each entry of a list. One that does not fit is left out, since the others are no worse for it; a
+/// list of which none fits is somebody else's.
+fn each_fitting(list: Vec<Value>, mut read: impl FnMut(Value) -> Result<(), String>) -> Result<(), String> {
+    let (mut fitting, mut problem) = (0, None);
+    for entry in list {
+        match if entry.is_object() { read(entry) } else { Err("an entry is not an object".to_string()) } {
+            Ok(()) => fitting += 1,
+            Err(why) => {
+                log::debug!("left out of a list of models: {why}");
+                problem = Some(why);
+            }
+        }
+    }
+    problem.filter(|_| fitting == 0).map_or(Ok(()), Err)
 }
 
 /// For probes whose good answer differs by version and may be empty: a page is somebody else's.

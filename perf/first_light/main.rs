@@ -13,16 +13,24 @@
 #[path = "../../tests/it/client.rs"]
 #[allow(dead_code)]
 mod client;
+#[path = "../dice.rs"]
+#[allow(dead_code)]
+mod dice;
 #[path = "../../tests/it/http1.rs"]
 #[allow(dead_code)]
 mod http1;
 #[path = "../../tests/it/gate/launch.rs"]
 mod launch;
+#[path = "../numbers.rs"]
+mod numbers;
+#[path = "../program.rs"]
+mod program;
 #[path = "../provenance.rs"]
 mod provenance;
+#[path = "../results.rs"]
+mod results;
 
 mod conversation;
-mod numbers;
 mod patience;
 mod plan;
 mod report;
@@ -61,7 +69,7 @@ async fn main() -> ExitCode {
     let targets = summary::targets(&fleet, &shuffle);
     report::print(&plan, &fleet, &shuffle, &targets);
     report::keep(&plan, &[fleet, shuffle], &targets);
-    if targets.iter().all(|target| target.met) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    results::exit_code(&targets)
 }
 
 /// All conversations under one policy, on nodes that hold nothing at the start.

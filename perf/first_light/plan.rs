@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use warmgate::routing::chain::mix;
+use crate::dice::Dice;
 
 const CHARS_PER_TOKEN: usize = 4;
 const OPENING_TOKENS: usize = 2_000;
@@ -35,7 +35,7 @@ pub struct Planned {
 impl Plan {
     pub fn new(seed: u64, conversations: usize, spread: Duration) -> Plan {
         let conversation = |number| {
-            let mut dice = Dice(mix(seed, number as u64));
+            let mut dice = Dice::new(seed, number as u64);
             let opening =
                 Planned { pause: spread.mul_f64(dice.share()), text: dice.text(OPENING_TOKENS * CHARS_PER_TOKEN) };
             let follow_ups = (1..TURNS).map(|_| follow_up(&mut dice));
@@ -47,37 +47,7 @@ impl Plan {
 
 fn follow_up(dice: &mut Dice) -> Planned {
     Planned {
-        pause: Duration::from_secs_f64(-THINK_MEAN_SECONDS * (1.0 - dice.share()).ln()),
+        pause: Duration::from_secs_f64(dice.pause(THINK_MEAN_SECONDS)),
         text: dice.text((TURN_TOKENS - ANSWER_TOKENS) * CHARS_PER_TOKEN),
-    }
-}
-
-/// A seeded source of numbers.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self) -> u64 {
-        self.0 = mix(self.0, 1);
-        self.0
-    }
-
-    /// Evenly from 0 to 1, without 1.
-    fn share(&mut self) -> f64 {
-        (self.roll() >> 11) as f64 / (1_u64 << 53) as f64
-    }
-
-    /// Words of letters, different from the first one on.
-    fn text(&mut self, chars: usize) -> String {
-        let mut text = String::with_capacity(chars + 8);
-        while text.len() < chars {
-            let mut letters = self.roll();
-            for _ in 0..7 {
-                text.push(char::from(b'a' + (letters % 26) as u8));
-                letters /= 26;
-            }
-            text.push(' ');
-        }
-        text.truncate(chars);
-        text
     }
 }

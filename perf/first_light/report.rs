@@ -1,13 +1,13 @@
 //! The table on the screen, and the files under `perf/results`.
 
 use std::fmt::Write;
-use std::path::Path;
 
 use serde_json::json;
 
 use crate::plan::Plan;
 use crate::provenance;
-use crate::summary::{Summary, Target};
+use crate::results::{self, Target};
+use crate::summary::Summary;
 
 /// A name, and the number under it.
 type Line = (&'static str, fn(&Summary) -> f64);
@@ -31,16 +31,11 @@ pub fn print(plan: &Plan, fleet: &Summary, shuffle: &Summary, targets: &[Target]
     for (name, value) in lines {
         println!("{name:<44}{:>10.3}{:>10.3}", value(fleet), value(shuffle));
     }
-    for target in targets {
-        println!("{} {}", if target.met { "met:   " } else { "MISSED:" }, target.what);
-    }
+    results::print(targets);
 }
 
 /// Writes summary and rows, named by the date.
 pub fn keep(plan: &Plan, runs: &[Summary], targets: &[Target]) {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("perf/results");
-    std::fs::create_dir_all(&folder).expect("perf/results");
-    let name = format!("first_light-{}", provenance::date());
     let summary = json!({
         "command": "cargo run --release --example first_light",
         "commit": provenance::commit(),
@@ -52,10 +47,7 @@ pub fn keep(plan: &Plan, runs: &[Summary], targets: &[Target]) {
         "targets": targets,
         "run_again_when": "the score, the session key, the pins or the simulated engine change",
     });
-    let summary = format!("{summary:#}\n");
-    std::fs::write(folder.join(format!("{name}.json")), summary).expect("the summary");
-    std::fs::write(folder.join(format!("{name}.csv")), csv(runs)).expect("the rows");
-    println!("kept as perf/results/{name}.json and .csv");
+    results::keep("first_light", &summary, Some(&csv(runs)));
 }
 
 fn csv(runs: &[Summary]) -> String {

@@ -1,6 +1,5 @@
 //! Three simulated nodes alike and the real `warmgate` program in front of them.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use warmgate::routing::report::Abilities;
@@ -10,6 +9,7 @@ use warmgate::sim::fleet::Fleet;
 
 use crate::launch::{Launched, launch};
 use crate::plan::ANSWER_TOKENS;
+use crate::program::program;
 
 pub const MODEL: &str = "moss:7b";
 pub const SLOTS: u32 = 4;
@@ -39,15 +39,6 @@ impl Rig {
         let mut records = node.records().into_iter();
         records.find(|r| r.request_id.as_deref() == Some(request_id))
     }
-}
-
-/// The release build beside this example.
-fn program() -> PathBuf {
-    let example = std::env::current_exe().expect("our own path");
-    let folder = example.parent().and_then(|p| p.parent());
-    let program = folder.expect("a target folder").join("warmgate");
-    assert!(program.exists(), "run `cargo build --release` first");
-    program
 }
 
 fn configuration(fleet: &Fleet, policy: &str) -> String {

@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use crate::conversation::Row;
 use crate::numbers::{mean, percentile};
+use crate::results::Target;
 
 /// Cached tokens may fall short of the ideal by this share of all prompt tokens.
 const SHARE_SHORT_MAX: f64 = 0.03;
@@ -69,15 +70,8 @@ impl Summary {
     }
 }
 
-/// A sentence that must be true, and whether it is.
-#[derive(Serialize)]
-pub struct Target {
-    pub what: String,
-    pub met: bool,
-}
-
 pub fn targets(fleet: &Summary, shuffle: &Summary) -> Vec<Target> {
-    let target = |met, what| Target { what, met };
+    let target = |met, what: String| Target::new(met, what);
     let short = fleet.ideal_share - fleet.cached_share;
     let ratio = fleet.follow_up_mean_s / shuffle.follow_up_mean_s;
     vec![

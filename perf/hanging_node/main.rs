@@ -20,27 +20,31 @@ mod http1;
 #[path = "../../tests/it/gate/launch.rs"]
 #[allow(dead_code)]
 mod launch;
-#[path = "../first_light/numbers.rs"]
+#[path = "../numbers.rs"]
 #[allow(dead_code)]
 mod numbers;
 #[path = "../../tests/it/patience.rs"]
 #[allow(dead_code)]
 mod patience;
+#[path = "../program.rs"]
+mod program;
 #[path = "../provenance.rs"]
 mod provenance;
+#[path = "../results.rs"]
+mod results;
 
 mod door;
 mod phase;
 mod rig;
 
-use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use phase::Phase;
+use results::Target;
 use rig::Rig;
 
 /// Of `/api/tags` while a node hangs.
@@ -78,16 +82,16 @@ async fn main() -> ExitCode {
 
     let ratio_limit_ms = CHATS_P99_RATIO_MAX * fine.chats.p99_ms + CHATS_P99_NOISE_MS;
     let targets = [
-        (
+        Target::new(
             hung.tags.p99_ms < TAGS_P99_MAX.as_secs_f64() * 1e3,
             format!("/api/tags p99 {:.3} ms, below 5", hung.tags.p99_ms),
         ),
-        (
+        Target::new(
             hung.chats.p99_ms <= ratio_limit_ms,
             format!("chats elsewhere p99 {:.3} ms, at most {ratio_limit_ms:.3}", hung.chats.p99_ms),
         ),
-        (hung.chats.failed + hung.tags.failed == 0, "no request failed".to_owned()),
-        (was_taken_out, "the run outlasts the health checks".to_owned()),
+        Target::new(hung.chats.failed + hung.tags.failed == 0, "no request failed"),
+        Target::new(was_taken_out, "the run outlasts the health checks"),
     ];
     println!("load averages before: {load_before}");
     for phase in [&fine, &hung] {
@@ -98,11 +102,8 @@ async fn main() -> ExitCode {
             );
         }
     }
-    for (met, what) in &targets {
-        println!("{} {what}", if *met { "met:   " } else { "MISSED:" });
-    }
-    let targets_json: Vec<Value> = targets.iter().map(|(met, what)| json!({"met": met, "what": what})).collect();
-    keep(&json!({
+    results::print(&targets);
+    let result = json!({
         "command": "cargo run --release --example hanging_node",
         "commit": provenance::commit(),
         "machine": provenance::machine(),
@@ -113,17 +114,9 @@ async fn main() -> ExitCode {
         "stuck_requests": rig::STUCK,
         "pace_ms": arguments.pace_ms,
         "phases": [fine, hung],
-        "targets": targets_json,
+        "targets": targets,
         "run_again_when": "the lists, the health checks, telemetry or the fleet's lock change",
-    }));
-    if targets.iter().all(|(met, _)| *met) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
-}
-
-/// Writes the result, named by the date.
-fn keep(result: &Value) {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("perf/results");
-    std::fs::create_dir_all(&folder).expect("perf/results");
-    let name = format!("hanging_node-{}.json", provenance::date());
-    std::fs::write(folder.join(&name), format!("{result:#}\n")).expect("the result");
-    println!("kept as perf/results/{name}");
+    });
+    results::keep("hanging_node", &result, None);
+    results::exit_code(&targets)
 }

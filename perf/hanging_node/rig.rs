@@ -1,6 +1,5 @@
 //! Five simulated nodes and the real `warmgate` program in front of them.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -12,6 +11,7 @@ use warmgate::sim::fleet::Fleet;
 use crate::client::{Conn, Request};
 use crate::door::Door;
 use crate::launch::{Launched, launch};
+use crate::program::program;
 
 pub const MODEL: &str = "moss:7b";
 
@@ -74,15 +74,6 @@ impl Rig {
 pub fn chat(model: &str) -> Request {
     let body = json!({"model": model, "messages": [{"role": "user", "content": "hello"}]});
     Request::post("/api/chat", body.to_string())
-}
-
-/// The build beside this example, of the same profile.
-fn program() -> PathBuf {
-    let example = std::env::current_exe().expect("our own path");
-    let folder = example.parent().and_then(|p| p.parent());
-    let program = folder.expect("a target folder").join("warmgate");
-    assert!(program.exists(), "run `cargo build` first, with the same profile");
-    program
 }
 
 /// A node that answers with one token as fast as it can.

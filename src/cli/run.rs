@@ -47,7 +47,8 @@ pub fn run(args: RunArgs) -> ExitCode {
 /// Takes whatever engine is found on this machine.
 fn look_around(plan: &mut Plan) {
     log::info!("no upstream is configured: looking for engines on this machine, ports {USUAL_PORTS:?}");
-    let own: Vec<u16> = plan.listen.iter().map(|listen| listen.address.port()).collect();
+    let own = plan.listen.iter().map(|listen| listen.address).chain([plan.admin.address]);
+    let own: Vec<u16> = own.map(|address| address.port()).collect();
     let ports = USUAL_PORTS.iter().filter(|port| !own.contains(port));
     plan.upstreams = ports
         .filter_map(|port| {

@@ -13,6 +13,8 @@ use super::groups::{FALLBACKS_MAX, check_models};
 use super::plan::Plan;
 use super::problem::Report;
 use super::rows::check_rows;
+use super::upstream_url::UpstreamUrl;
+use crate::routing::placement;
 use crate::units::Span;
 
 /// More machines than any fleet has; keeps a generated file from going unnoticed.
@@ -28,6 +30,12 @@ const ENGINE_QUEUE_MAX: f64 = 1000.0;
 const QUEUE_MAX: u32 = 10_000;
 /// Far below what would overflow a clock, far above any sensible wait.
 const SPAN_MAX: Span = Span::from_secs(365 * 24 * 3600);
+
+/// Names that no upstream can have, in any case, and why.
+const TAKEN_NAMES: [(&str, &str); 2] = [
+    (placement::ALL, "in X-Fleet-Nodes it stands for every node"),
+    (placement::OURSELVES, "in X-Fleet-Node it marks what Warmgate answers itself"),
+];
 
 /// Checks each value against its own bounds, and the items of each list against each other.
 pub fn check_written(written: &File, report: &mut Report) {
@@ -45,6 +53,7 @@ pub fn check_written(written: &File, report: &mut Report) {
     check_unique(|index| format!("upstreams[{index}].name"), names, "", report);
     let urls = each().map(|upstream| upstream?.url.as_ref());
     check_unique(|index| format!("upstreams[{index}].url"), urls, "", report);
+    check_loops(written, report);
     check_rows(&upstreams[..upstreams.len().min(UPSTREAMS_MAX)], report);
     check_models(written, report);
 }
@@ -172,6 +181,13 @@ fn check_upstream(upstream: &Upstream, path: &str, report: &mut Report) {
         let what = format!("must be 1 to {NAME_CHARS_MAX} visible ASCII characters without spaces");
         report.add(format!("{path}.name"), what, "it goes into headers as it is");
     }
+    let name = upstream.name.as_deref().unwrap_or_default();
+    if let Some((_, hint)) = TAKEN_NAMES.iter().find(|(taken, _)| name.eq_ignore_ascii_case(taken)) {
+        report.add(format!("{path}.name"), "this name has a meaning of its own", *hint);
+    }
+    if name.contains(',') {
+        report.add(format!("{path}.name"), "must not have a comma", "X-Fleet-Nodes has commas between names");
+    }
     if upstream.weight.is_some_and(|weight| weight < 0.0) {
         report.add(format!("{path}.weight"), "must not be negative", "0 takes it out of the shuffle");
     }
@@ -183,6 +199,38 @@ fn check_upstream(upstream: &Upstream, path: &str, report: &mut Report) {
     }
     check_number(&format!("{path}.slots"), upstream.slots, 1..=65_536, report);
     check_number(&format!("{path}.tier"), upstream.tier, 0..=1000, report);
+}
+
+/// Upstreams that are Warmgate itself. A name that leads here is not known before it is resolved; requests by
+/// it are ended by the count of hops.
+fn check_loops(written: &File, report: &mut Report) {
+    let defaults = Plan::default();
+    let listens: Vec<SocketAddr> = match &written.listen {
+        Some(listens) => listens.iter().take(LISTENS_MAX).flatten().filter_map(|listen| listen.address).collect(),
+        None => defaults.listen.iter().map(|listen| listen.address).collect(),
+    };
+    let admin = written.admin.as_ref().and_then(|admin| admin.address).unwrap_or(defaults.admin.address);
+    for (index, upstream) in written.upstreams.iter().flatten().enumerate().take(UPSTREAMS_MAX) {
+        let Some(url) = upstream.as_ref().and_then(|upstream| upstream.url.as_ref()) else { continue };
+        let path = format!("upstreams[{index}].url");
+        if let Some(listen) = listens.iter().find(|listen| leads_to(url, **listen)) {
+            let hint = "a request would come back here without end; write the engine's own port, like 11434 for Ollama";
+            report.add(path, format!("is where Warmgate listens itself ({listen})"), hint);
+        } else if leads_to(url, admin) {
+            let hint = "no engine can be there; write the engine's own port, like 11434 for Ollama";
+            report.add(path, format!("is Warmgate's own admin.address ({admin})"), hint);
+        }
+    }
+}
+
+/// Whether a connection to the URL's place would come to one who listens at `address` on this machine.
+fn leads_to(url: &UpstreamUrl, address: SocketAddr) -> bool {
+    let here = address.ip().to_canonical();
+    let there = url.ip().map(|ip| ip.to_canonical());
+    let is_local = url.host == "localhost" || there.is_some_and(|ip| ip.is_loopback() || ip.is_unspecified());
+    let any_loopback = url.host == "localhost" || there.is_some_and(|ip| ip.is_unspecified());
+    let meets = there == Some(here) || here.is_unspecified() && is_local || here.is_loopback() && any_loopback;
+    url.port == address.port() && meets
 }
 
 /// Values that must differ between the items of a list; names the place of the first. `path` gives

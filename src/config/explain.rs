@@ -5,11 +5,14 @@
 use std::fmt::Write;
 
 use super::engine::default_slots;
-use super::plan::{Group, GroupTarget, Plan, Upstream};
+use super::plan::{Group, GroupTarget, Plan, Upstream, UsageProbe};
 use super::rows::{ADDRESS_MARK, Discover, RANK_MARK};
 use super::signals::constants;
 use super::tls::Tls;
 use crate::routing::signal::Signals;
+
+/// What `management: true` means.
+const MANAGED: &str = "ON: every client may pull, push, create, copy and DELETE models on the nodes that run Ollama";
 
 impl Plan {
     /// Several lines, the last one ended.
@@ -71,6 +74,7 @@ impl Plan {
         for constant in differing {
             lines.row("", &constant);
         }
+        self.explain_admission(lines);
         let affinity = &self.affinity;
         lines.row("sessions", &format!("kept {}, at most {}", affinity.ttl, affinity.max_sessions));
         lines.row("attempts", &format!("up to {} upstreams a request", self.resilience.attempts));
@@ -85,6 +89,21 @@ impl Plan {
         );
     }
 
+    fn explain_admission(&self, lines: &mut Lines) {
+        let (admission, turns) = (&self.admission, &self.admission.priorities);
+        let queue = match admission.max_queue {
+            0 => "nothing waits here".to_owned(),
+            most => format!("up to {most} requests wait here, each at most {}", admission.queue_timeout),
+        };
+        let at_engines = format!("at engines up to {} of their slots more", admission.engine_queue);
+        lines.row("admission", &format!("{queue}; {at_engines}"));
+        let mut classes = format!("{} turns of interactive to {} of batch", turns.interactive, turns.batch);
+        if admission.reserve_for_interactive > 0.0 {
+            classes += &format!("; {} of each node's slots are closed to batch", admission.reserve_for_interactive);
+        }
+        lines.row("", &classes);
+    }
+
     fn explain_times_and_limits(&self, lines: &mut Lines) {
         let (times, health, limits) = (&self.timeouts, &self.health, &self.limits);
         lines.row(
@@ -94,6 +113,8 @@ impl Plan {
                 times.connect, times.first_byte, times.idle, times.client_write
             ),
         );
+        let heartbeat = times.heartbeat.0.map_or("off".to_owned(), |every| format!("every {every} of silence"));
+        lines.row("heartbeat", &heartbeat);
         lines.row(
             "health",
             &format!(
@@ -110,6 +131,12 @@ impl Plan {
                 limits.body, limits.memory_for_bodies, limits.header_read
             ),
         );
+        lines.row("management", if self.management { MANAGED } else { "off" });
+        let probe = match self.usage_probe {
+            UsageProbe::Off => "off",
+            UsageProbe::On => "on: streams are made to tell their counts where the client did not ask",
+        };
+        lines.row("usage probe", probe);
         let threads = self.server.threads;
         lines.row("threads", &if threads == 0 { "one a core".to_owned() } else { threads.to_string() });
         lines.row("shutdown", &format!("running streams get {}", self.shutdown.grace));
@@ -219,7 +246,39 @@ mod tests {
                 "signals     the defaults",
                 "sessions    kept 15m, at most 100000",
                 "limits      body 128MiB, all bodies 1GiB, head within 30s",
+                "admission   up to 512 requests wait here, each at most 10m; at engines up to 1 of their slots more",
+                "            3 turns of interactive to 1 of batch",
+                "heartbeat   off",
+                "management  off",
+                "usage probe off",
             ],
+        );
+    }
+
+    #[test]
+    fn what_is_switched_on_is_seen() {
+        check(
+            "management: true",
+            &["management  ON: every client may pull, push, create, copy and DELETE models on the nodes that run \
+               Ollama"],
+        );
+        check(
+            "usage_probe: on\ntimeouts: {heartbeat: 10s}",
+            &[
+                "usage probe on: streams are made to tell their counts where the client did not ask",
+                "heartbeat   every 10s of silence",
+            ],
+        );
+        check(
+            "admission: {max_queue: 0, engine_queue: 0.5, reserve_for_interactive: 0.25, priorities: {batch: 2}}",
+            &[
+                "admission   nothing waits here; at engines up to 0.5 of their slots more",
+                "            3 turns of interactive to 2 of batch; 0.25 of each node's slots are closed to batch",
+            ],
+        );
+        check(
+            "routing: {option_guard: pin}\nresilience: {breaker: {failures: 7}}",
+            &["option guard pin", "breaker     7 failures in 1m; out for 10s, at most 5m; slow start over 30s"],
         );
     }
 

@@ -46,14 +46,21 @@ impl Problems {
 
 impl std::error::Error for Problems {}
 
+/// Problems that are shown. Whoever has more has made one mistake many times.
+const SHOWN_MAX: usize = 100;
+
 impl fmt::Display for Problems {
     /// One line a problem: `conf/x.yaml:12: upstreams[0].slotz: unknown key; did you mean slots?`
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        for (index, problem) in self.list.iter().enumerate() {
+        for (index, problem) in self.list.iter().take(SHOWN_MAX).enumerate() {
             let separator = if index == 0 { "" } else { "\n" };
             write!(f, "{separator}{}:{problem}", self.origin.display())?;
         }
-        Ok(())
+        match self.list.len().saturating_sub(SHOWN_MAX) {
+            0 => Ok(()),
+            1 => write!(f, "\n{}: and one problem more", self.origin.display()),
+            more => write!(f, "\n{}: and {more} problems more", self.origin.display()),
+        }
     }
 }
 
@@ -188,6 +195,19 @@ mod tests {
         check("a", None, "missing", "", "conf/x.yaml: a: missing");
         check("", None, "cannot be read: no", "", "conf/x.yaml: cannot be read: no");
         check("a\nb", Some(1), "x\u{1b}[31m", "", "conf/x.yaml:1: a\\nb: x\\u{1b}[31m");
+    }
+
+    #[test]
+    fn of_very_many_problems_the_first_are_shown_and_the_rest_counted() {
+        let problem = |n| Problem { path: format!("a[{n}]"), line: None, what: "bad".into(), hint: String::new() };
+        for (count, lines, last) in [
+            (100, 100, "x: a[99]: bad"),
+            (101, 101, "x: and one problem more"),
+            (20_000, 101, "x: and 19900 problems more"),
+        ] {
+            let shown = Problems { origin: "x".into(), list: (0..count).map(problem).collect() }.to_string();
+            assert_eq!((shown.lines().count(), shown.lines().last()), (lines, Some(last)));
+        }
     }
 
     #[test]

@@ -383,3 +383,62 @@ proptest! {
         check_any(&text);
     }
 }
+
+#[test]
+fn an_upstream_that_is_warmgate_itself_is_refused() {
+    let back = "a request would come back here without end; write the engine's own port, like 11434 for Ollama";
+    let loops = |listen: &str, url: &str, address: &str| {
+        let text = format!("listen: [{{address: '{listen}'}}]\nupstreams:\n  - {{name: a, url: '{url}'}}");
+        check(&text, &[&format!("3: upstreams[0].url: is where Warmgate listens itself ({address}); {back}")]);
+    };
+    for url in ["http://127.0.0.1:80", "http://LOCALHOST/v1", "https://0.0.0.0:80", "http://[::ffff:127.0.0.1]"] {
+        loops("127.0.0.1:80", url, "127.0.0.1:80");
+    }
+    for url in ["http://127.0.0.1:80", "http://localhost", "http://127.9.9.9", "http://[::1]", "http://0.0.0.0"] {
+        loops("0.0.0.0:80", url, "0.0.0.0:80");
+        loops("[::]:80", url, "[::]:80");
+    }
+    loops("10.0.0.5:80", "http://10.0.0.5", "10.0.0.5:80");
+    check(
+        "upstreams: [{name: ok, url: 'http://a'}, {name: a, url: 'http://localhost:11435'}, {url: 'http://b'}]",
+        &[
+            &format!("1: upstreams[1].url: is where Warmgate listens itself (127.0.0.1:11435); {back}"),
+            "1: upstreams[2].name: missing; a short name for headers and screens, like studio",
+        ],
+    );
+    check(
+        "upstreams: [{name: a, url: 'http://localhost:9435'}]",
+        &["1: upstreams[0].url: is Warmgate's own admin.address (127.0.0.1:9435); no engine can be there; write the \
+           engine's own port, like 11434 for Ollama"],
+    );
+}
+
+#[test]
+fn an_upstream_beside_warmgate_is_none_of_itself() {
+    for (listen, url) in [
+        ("127.0.0.1:80", "http://127.0.0.1:81"),
+        ("127.0.0.1:80", "http://127.0.0.2:80"),
+        ("127.0.0.1:80", "http://10.0.0.5:80"),
+        ("10.0.0.5:80", "http://localhost:80"),
+        ("10.0.0.5:80", "http://0.0.0.0:80"),
+        ("0.0.0.0:80", "http://10.0.0.5:80"),
+        ("127.0.0.1:0", "http://127.0.0.1:11435"),
+    ] {
+        check(&format!("listen: [{{address: '{listen}'}}]\nupstreams: [{{name: a, url: '{url}'}}]"), &[]);
+    }
+}
+
+#[test]
+fn names_that_nobody_could_address_are_refused() {
+    for (name, expected) in [
+        ("ALL", "this name has a meaning of its own; in X-Fleet-Nodes it stands for every node"),
+        ("Warmgate", "this name has a meaning of its own; in X-Fleet-Node it marks what Warmgate answers itself"),
+        ("'a,b'", "must not have a comma; X-Fleet-Nodes has commas between names"),
+    ] {
+        let text = format!("upstreams: [{{name: {name}, url: 'http://a'}}]");
+        check(&text, &[&format!("1: upstreams[0].name: {expected}")]);
+    }
+    for name in ["all2", "warmgate-2", "a;b"] {
+        check(&format!("upstreams: [{{name: '{name}', url: 'http://a'}}]"), &[]);
+    }
+}

@@ -10,6 +10,7 @@ use pingora_proxy::Session;
 
 use super::refusal::Refusal;
 use crate::routing::ask::Dialect;
+use crate::routing::placement::OURSELVES;
 use crate::wire;
 
 /// Writes a whole answer. To a HEAD request only its head.
@@ -23,7 +24,7 @@ pub async fn write(session: &mut Session, status: u16, content_type: &str, body:
 pub async fn our_own(session: &mut Session, body: Vec<u8>, request_id: &str) -> Result<()> {
     let mut header = ResponseHeader::build(200, Some(4))?;
     header.insert_header("content-type", "application/json")?;
-    header.insert_header("x-fleet-node", "warmgate")?;
+    header.insert_header("x-fleet-node", OURSELVES)?;
     header.insert_header("x-request-id", request_id)?;
     send(session, header, body.into()).await
 }

@@ -82,6 +82,11 @@ pub fn is_framed_twice(request: &RequestHeader) -> bool {
     request.headers.get_all(TRANSFER_ENCODING).iter().count() > 1
 }
 
+/// Whether what the client sends cannot be told apart into chunks.
+pub fn is_bad_framing(error: &Error) -> bool {
+    BAD_FRAMING.contains(error.etype())
+}
+
 /// Reads the body to its end.
 pub async fn read(session: &mut Session, limits: &BodyLimits) -> Result<Body, BodyError> {
     let headers = &session.req_header().headers;
@@ -210,7 +215,7 @@ fn owner_of(error: Box<Error>) -> BodyError {
     let error = error.into_down();
     match error.etype() {
         ErrorType::ReadTimedout => BodyError::TooSlow,
-        framing if BAD_FRAMING.contains(framing) => BodyError::BadFraming(error),
+        _ if is_bad_framing(&error) => BodyError::BadFraming(error),
         _ => BodyError::ClientGone(error),
     }
 }

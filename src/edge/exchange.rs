@@ -295,6 +295,11 @@ impl Exchange {
         self.runs_model() && promised && self.receipt.first_byte_ms.is_none()
     }
 
+    /// Whether the client gets all of its answer at once.
+    pub fn answers_whole(&self) -> bool {
+        self.query.as_ref().is_some_and(|query| !query.ask.stream)
+    }
+
     pub fn runs_model(&self) -> bool {
         self.query.as_ref().is_some_and(|query| query.ask.endpoint.runs_model())
     }

@@ -20,6 +20,7 @@ use pingora_core::upstreams::peer::HttpPeer;
 use thiserror::Error;
 use tokio::time::{Instant, timeout, timeout_at};
 
+use super::headers::HOPS;
 use super::resolver::{Resolver, SystemResolver, addresses};
 use super::site::Site;
 use super::target::Target;
@@ -217,6 +218,7 @@ fn header(target: &Target, question: Question) -> pingora_core::Result<Box<Reque
     header.insert_header(HOST, target.authority())?;
     header.insert_header(USER_AGENT, AGENT)?;
     header.insert_header(ACCEPT, "*/*")?;
+    header.insert_header(HOPS, 1)?;
     if let Some(authorization) = target.authorization() {
         header.insert_header(AUTHORIZATION, authorization)?;
     }

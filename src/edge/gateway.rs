@@ -16,6 +16,7 @@ use pingora_core::{Error, ErrorSource, ErrorType, Result};
 use pingora_proxy::{FailToProxy, ProxyHttp, ProxyWarnLogContext, Session};
 
 use super::answer;
+use super::body::{self, BodyError};
 use super::cors::Leaves;
 use super::door;
 use super::exchange::{Exchange, Unplaced};
@@ -31,6 +32,7 @@ use super::verdict::Verdict;
 use crate::routing::retry::Cause;
 use crate::wire;
 use crate::wire::observe::Observed;
+use crate::wire::translate::End;
 
 /// Serves clients over an `Ingress`.
 pub struct Gateway {
@@ -194,7 +196,7 @@ impl ProxyHttp for Gateway {
 
     fn response_body_filter(
         &self,
-        _: &mut Session,
+        session: &mut Session,
         body: &mut Option<Bytes>,
         end_of_stream: bool,
         exchange: &mut Exchange,
@@ -207,7 +209,7 @@ impl ProxyHttp for Gateway {
             *body = body.as_ref().and_then(|chunk| translation.feed(chunk));
         }
         if end_of_stream {
-            end(body, exchange)?;
+            end(body, session, exchange)?;
         }
         Ok(None)
     }
@@ -271,6 +273,12 @@ impl ProxyHttp for Gateway {
     }
 
     async fn fail_to_proxy(&self, session: &mut Session, error: &Error, exchange: &mut Exchange) -> FailToProxy {
+        if exchange.streams_body() && body::is_bad_framing(error) && !has_begun(session) {
+            let refusal = Refusal::Body(BodyError::BadFraming(Error::new_down(error.etype().clone())));
+            exchange.refused(&refusal);
+            let _ = answer::refuse(session, exchange.dialect, &refusal, &exchange.request_id).await;
+            return FailToProxy { error_code: refusal.status(), can_reuse_downstream: false };
+        }
         if error.esource() == &ErrorSource::Downstream {
             exchange.client_gone();
             return FailToProxy { error_code: 499, can_reuse_downstream: false };
@@ -337,7 +345,7 @@ fn has_begun(session: &Session) -> bool {
 }
 
 /// The answer ends after this part of it, as far as HTTP can tell.
-fn end(body: &mut Option<Bytes>, exchange: &mut Exchange) -> Result<()> {
+fn end(body: &mut Option<Bytes>, session: &Session, exchange: &mut Exchange) -> Result<()> {
     if exchange.is_empty_answer() {
         return Err(replay::empty());
     }
@@ -352,8 +360,19 @@ fn end(body: &mut Option<Bytes>, exchange: &mut Exchange) -> Result<()> {
         let mut last = body.take().map_or_else(Vec::new, Vec::from);
         last.extend_from_slice(&ending.bytes);
         *body = Some(last.into());
-        if !ending.complete && ending.bytes.is_empty() {
-            return Err(Error::explain(ErrorType::ConnectionClosed, "the answer cannot be translated").into_up());
+        match ending.end {
+            End::Whole => {}
+            // Its last line has said so; more would be said twice.
+            End::Failed if !observed.error => exchange.broke_off(Verdict::Cut),
+            End::Failed => {}
+            End::Untold => {
+                return Err(Error::explain(ErrorType::ConnectionClosed, "the answer cannot be translated").into_up());
+            }
+            End::Misspoken if exchange.answers_whole() && !has_begun(session) => {
+                exchange.refusal = Some(Refusal::Misspoken);
+                return Error::e_explain(REFUSED, "what the model wrote cannot be translated");
+            }
+            End::Misspoken => exchange.misspoke(),
         }
     }
     exchange.completed(observed);

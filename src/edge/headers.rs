@@ -1,6 +1,6 @@
 //! What happens to headers on the way: towards the upstream, and back.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use http::header::{
     AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HOST, RETRY_AFTER, TRANSFER_ENCODING,
@@ -47,6 +47,13 @@ const SESSION: &str = "x-session-id";
 /// for Warmgate and never for an upstream.
 const CREDENTIALS: [&str; 6] = ["authorization", "api-key", "apikey", "token", "secret", "subscription-key"];
 
+/// How many Warmgates a request has come by. Ours alone: each sends on one more than it was sent, so that a
+/// Warmgate that has itself as an upstream, or one before it, is found out.
+pub const HOPS: &str = "x-warmgate-hops";
+
+/// A request that has come by so many goes no further. Nobody stacks more on purpose.
+pub const HOPS_MAX: u32 = 4;
+
 /// Never sent back: they are about places and names that only make sense behind Warmgate.
 const NOT_SENT_BACK: [&str; 5] = ["location", "via", "set-cookie", "www-authenticate", "keep-alive"];
 
@@ -75,6 +82,7 @@ pub fn address(request: &mut RequestHeader, target: &Target) -> Result<()> {
     for name in not_sent_on {
         request.remove_header(&name);
     }
+    request.insert_header(HOPS, hops(request).saturating_add(1))?;
     request.insert_header(HOST, target.authority())?;
     match target.authorization() {
         Some(value) => request.insert_header(AUTHORIZATION, value),
@@ -102,6 +110,12 @@ pub fn introduce(request: &mut RequestHeader, session: &Session) -> Result<()> {
     Ok(())
 }
 
+/// How many Warmgates the request has come by, in its own words; what is no number counts as none.
+pub fn hops(request: &RequestHeader) -> u32 {
+    let values = request.headers.get_all(HOPS).iter();
+    values.filter_map(|value| value.to_str().ok()?.trim().parse().ok()).max().unwrap_or(0)
+}
+
 /// Makes the engine use the very rank that was chosen, where ranks are told apart.
 pub fn steer(request: &mut RequestHeader, node: &Node) -> Result<()> {
     let Some((name, rank)) = node.steering() else { return Ok(()) };
@@ -127,6 +141,9 @@ pub fn for_client(response: &mut ResponseHeader, version: Version) -> Result<()>
         Some(coding) => response.insert_header(TRANSFER_ENCODING, coding)?,
         None => {}
     }
+    if response.headers.contains_key(RETRY_AFTER) && retry_after(response, SystemTime::now()).is_none() {
+        response.remove_header(&RETRY_AFTER);
+    }
     match response.headers.get(CONTENT_LENGTH).cloned() {
         Some(length) => response.insert_header(CONTENT_LENGTH, length),
         None => Ok(()),
@@ -150,12 +167,19 @@ pub fn content_type(response: &ResponseHeader) -> String {
     value.unwrap_or_default().to_string()
 }
 
-/// How long the upstream asks not to be asked again. A date says the same less clearly, and engines do
-/// not send one.
-pub fn retry_after(response: &ResponseHeader) -> Option<Duration> {
-    let seconds = response.headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse::<f64>().ok()?;
-    Duration::try_from_secs_f64(seconds).ok()
+/// How long the upstream asks not to be asked again, in seconds or by a date; `None` for what nobody can
+/// mean.
+pub fn retry_after(response: &ResponseHeader, now: SystemTime) -> Option<Duration> {
+    let told = response.headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
+    let wait = match told.parse::<f64>() {
+        Ok(seconds) => Duration::try_from_secs_f64(seconds).ok()?,
+        Err(_) => httpdate::parse_http_date(told).ok()?.duration_since(now).unwrap_or_default(),
+    };
+    (wait <= RETRY_AFTER_MAX).then_some(wait)
 }
+
+/// Longer than any quota's period.
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(31 * 24 * 3600);
 
 /// Whether the answer has no body at all.
 pub fn is_bodiless(response: &ResponseHeader, session: &Session) -> bool {
@@ -198,4 +222,59 @@ pub fn keep_streams_flowing(response: &mut ResponseHeader) -> Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check_hops(values: &[&[u8]], expected: u32) {
+        let mut request = RequestHeader::build("GET", b"/", None).unwrap();
+        for value in values {
+            request.append_header(HOPS, HeaderValue::from_bytes(value).unwrap()).unwrap();
+        }
+        assert_eq!(hops(&request), expected, "{values:?}");
+    }
+
+    #[test]
+    fn odd_counts_of_hops_are_none() {
+        check_hops(&[], 0);
+        check_hops(&[b"3"], 3);
+        check_hops(&[b" 2 "], 2);
+        check_hops(&[b"4294967295"], u32::MAX);
+        for odd in [&b""[..], b"-1", b"1,2", b"x", b"\xff", b"99999999999999999999"] {
+            check_hops(&[odd], 0);
+        }
+        check_hops(&[b"1", b"5", b"x"], 5);
+    }
+
+    #[track_caller]
+    fn check(told: &str, expected: Option<u64>) {
+        let mut response = ResponseHeader::build(429, None).unwrap();
+        response.insert_header(RETRY_AFTER, told).unwrap();
+        let now = httpdate::parse_http_date("Wed, 21 Oct 2026 07:28:00 GMT").unwrap();
+        assert_eq!(retry_after(&response, now), expected.map(Duration::from_secs), "{told}");
+    }
+
+    #[test]
+    fn a_silly_retry_after_is_none_and_a_date_is_one() {
+        check("30", Some(30));
+        check("0", Some(0));
+        check("Wed, 21 Oct 2026 07:28:20 GMT", Some(20));
+        check("Wed, 21 Oct 2015 07:28:00 GMT", Some(0));
+        for silly in ["-5", "1e20", "99999999999999999999", "soon", "", "nan", "Fri, 31 Dec 2399 23:59:59 GMT"] {
+            check(silly, None);
+        }
+    }
+
+    #[test]
+    fn que_08_only_a_sensible_retry_after_reaches_the_client() {
+        for (told, passes) in [("30", true), ("Wed, 21 Oct 2015 07:28:00 GMT", true), ("-5", false), ("soon", false)] {
+            let mut response = ResponseHeader::build(429, None).unwrap();
+            response.insert_header(RETRY_AFTER, told).unwrap();
+            for_client(&mut response, Version::HTTP_11).unwrap();
+            assert_eq!(response.headers.contains_key(RETRY_AFTER), passes, "{told}");
+        }
+    }
 }

@@ -31,6 +31,7 @@ const DISCARD_MAX: Duration = Duration::from_secs(10);
 pub async fn take(session: &mut Session, exchange: &mut Exchange) -> Result<bool> {
     let head = session.req_header();
     let (method, path) = (head.method.clone(), head.uri.path().to_string());
+    let goes_round = headers::hops(head) >= headers::HOPS_MAX;
     exchange.begin(&path, header_text(session, "x-request-id"));
     if cors::is_preflight(session.req_header())
         && cors::leave(&exchange.ingress.plan.cors, session.req_header()).is_some()
@@ -39,6 +40,7 @@ pub async fn take(session: &mut Session, exchange: &mut Exchange) -> Result<bool
         return Ok(true);
     }
     let taken = match route::of(&method, &path) {
+        _ if goes_round => Err(Refusal::GoesRound),
         Route::Local(local) => {
             local::serve(&exchange.ingress, session, local).await?;
             return Ok(true);

@@ -41,8 +41,12 @@ pub use carried::{Carried, Ended};
 /// Names the nodes that a call is for: `all`, or names with commas between.
 const NODES_HEADER: &str = "x-fleet-nodes";
 
-/// Calls under way at once. Each may keep a node's disk or network busy for hours.
+/// Calls under way at once.
 const CALLS_MAX: usize = 32;
+
+/// Of these, calls that may keep a node's disk or network busy for hours. The rest is for those that take a
+/// moment, so that a model can always be deleted to make room.
+const LONG_CALLS_MAX: usize = 24;
 
 /// A managing call, by its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,13 +63,35 @@ pub enum Call {
 /// What managing calls share.
 pub struct Managing {
     calls: Arc<Semaphore>,
+    long_calls: Arc<Semaphore>,
     uploads: Mutex<Uploads>,
     pub(super) asker: Asker,
 }
 
 impl Default for Managing {
     fn default() -> Managing {
-        Managing { calls: Arc::new(Semaphore::new(CALLS_MAX)), uploads: Mutex::default(), asker: Asker::new() }
+        Managing {
+            calls: Arc::new(Semaphore::new(CALLS_MAX)),
+            long_calls: Arc::new(Semaphore::new(LONG_CALLS_MAX)),
+            uploads: Mutex::default(),
+            asker: Asker::new(),
+        }
+    }
+}
+
+/// A call's place among those under way, given back when dropped.
+pub struct Permit {
+    _call: OwnedSemaphorePermit,
+    _long: Option<OwnedSemaphorePermit>,
+}
+
+impl Managing {
+    fn permit(&self, call: Call) -> Result<Permit, Refusal> {
+        let take = |calls: &Arc<Semaphore>| {
+            calls.clone().try_acquire_owned().map_err(|_| Refusal::Managing(Unmanaged::TooMany))
+        };
+        let long = if call.is_long() { Some(take(&self.long_calls)?) } else { None };
+        Ok(Permit { _call: take(&self.calls)?, _long: long })
     }
 }
 
@@ -113,6 +139,10 @@ impl Call {
         self.allow().split(", ").any(|allowed| allowed == method.as_str())
     }
 
+    fn is_long(self) -> bool {
+        !matches!(self, Call::Copy | Call::Delete)
+    }
+
     /// What was done where it worked, to say so.
     fn done(self) -> &'static str {
         match self {
@@ -132,17 +162,16 @@ pub async fn take(session: &mut Session, exchange: &mut Exchange, call: Call) ->
     if !ingress.plan.management {
         return Err(Refusal::Managing(Unmanaged::Off));
     }
-    let permit = ingress.managing.calls.clone().try_acquire_owned();
-    let permit = permit.map_err(|_| Refusal::Managing(Unmanaged::TooMany))?;
-    let wanted = session.req_header().headers.get(NODES_HEADER).and_then(|value| value.to_str().ok());
-    let wanted = Wanted::of(wanted);
+    let wanted = wanted(session).map_err(|why| Refusal::Managing(Unmanaged::Misplaced(why)))?;
     if let Call::Blob(digest) = call {
         let digest = digest.ok_or(Refusal::Managing(Unmanaged::NotDigest))?;
-        return carry_blob(session, exchange, digest, &wanted, permit).map(|()| false);
+        return carry_blob(session, exchange, digest, &wanted).map(|()| false);
     }
     let body = body::read(session, &ingress.body_limits).await.map_err(Refusal::Body)?;
     let key = if call == Call::Copy { Key::Source } else { Key::Model };
     let managed = managed::read(&body.bytes, key).map_err(|why| Refusal::Managing(Unmanaged::Unreadable(why)))?;
+    // Not before: a client that never ends its body must not keep others from theirs.
+    let permit = ingress.managing.permit(call)?;
     let places = place(&ingress, session, call, &wanted, &managed)?;
     let whom: Vec<(Arc<Node>, Place)> =
         places.into_iter().filter_map(|place| Some((ingress.node(place.upstream)?.clone(), place))).collect();
@@ -150,12 +179,12 @@ pub async fn take(session: &mut Session, exchange: &mut Exchange, call: Call) ->
     if body.was_coded {
         headers::now_plain(session.req_header_mut());
     }
-    let request = Sent { call, bytes: body.bytes, managed };
+    let request = Sent { call, bytes: body.bytes, managed, hops: headers::hops(session.req_header()) };
     if let [(node, place)] = whom.as_slice() {
         let body = request.body_for(place);
         let aftermath = Aftermath::of(&request, place);
         exchange.replay = Some(Replay::install(session, body.clone()));
-        exchange.carried = Some(Carried::new(node.clone(), call, Some(body), aftermath, permit));
+        exchange.carried = Some(Carried::new(node.clone(), call, Some(body), aftermath, Some(permit)));
         return Ok(false);
     }
     let told = match call {
@@ -171,6 +200,8 @@ struct Sent {
     call: Call,
     bytes: Bytes,
     managed: Managed,
+    /// Warmgates that it came by before this one.
+    hops: u32,
 }
 
 impl Sent {
@@ -185,6 +216,13 @@ impl Sent {
         let name = serde_json::Value::from(spelling.as_str()).to_string();
         [before, name.as_bytes(), after].concat().into()
     }
+}
+
+/// The nodes that the client names, in one line of the header or several.
+fn wanted(session: &Session) -> Result<Wanted, Misplaced> {
+    let lines = session.req_header().headers.get_all(NODES_HEADER).iter().map(|line| line.to_str());
+    let lines: Vec<&str> = lines.collect::<Result<_, _>>().map_err(|_| Misplaced::NamesUnreadable)?;
+    Wanted::of((!lines.is_empty()).then(|| lines.join(",")).as_deref())
 }
 
 /// The nodes that a call with a JSON body is for.
@@ -217,14 +255,12 @@ fn place(
 }
 
 /// A blob streams through, whatever its size, to the node that the create will go to.
-fn carry_blob(
-    session: &mut Session,
-    exchange: &mut Exchange,
-    digest: Digest,
-    wanted: &Wanted,
-    permit: OwnedSemaphorePermit,
-) -> Result<(), Refusal> {
+fn carry_blob(session: &mut Session, exchange: &mut Exchange, digest: Digest, wanted: &Wanted) -> Result<(), Refusal> {
     let ingress = exchange.ingress.clone();
+    let call = Call::Blob(Some(digest));
+    // To ask whether it is there takes no more than any request.
+    let uploads = session.req_header().method == Method::POST;
+    let permit = if uploads { Some(ingress.managing.permit(call)?) } else { None };
     let client = client(session);
     let choose = |fleet: &mut Fleet, now| {
         let mut uploads = ingress.managing.uploads.lock();
@@ -240,7 +276,7 @@ fn carry_blob(
     session.req_header_mut().set_uri(path);
     exchange.managing("", vec![node.name.clone()]);
     let aftermath = Aftermath::Stored { digest, client, upstream: id };
-    exchange.carried = Some(Carried::new(node, Call::Blob(Some(digest)), None, aftermath, permit));
+    exchange.carried = Some(Carried::new(node, call, None, aftermath, permit));
     Ok(())
 }
 

@@ -30,8 +30,16 @@ impl Prober {
             Err(FetchError::TimedOut(_)) if self.has_answered_since(site, asked_at) => return Ok(()),
             answer => answer,
         };
+        let in_vain = answer.is_err();
         let reachable = !matches!(answer, Err(FetchError::Connect(_) | FetchError::Resolve(_) | FetchError::Tls(_)));
-        self.fleet.with(|fleet, _| site.rows.iter().for_each(|row| fleet.learn_reachable(*row, reachable)));
+        self.fleet.with(|fleet, _| {
+            for row in &site.rows {
+                fleet.learn_reachable(*row, reachable);
+                if in_vain {
+                    fleet.learn_no_answer(*row, asked_at);
+                }
+            }
+        });
         match judge(engine, answer) {
             Ok(()) => {
                 site.note(Finder::Probe, "");

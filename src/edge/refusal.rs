@@ -5,6 +5,7 @@
 //! as it is and does not come by here.
 
 use super::body::BodyError;
+use super::headers::HOPS_MAX;
 use super::manage::Unmanaged;
 use crate::routing::ask::Dialect;
 use crate::routing::placement::Misplaced;
@@ -19,6 +20,8 @@ pub enum Refusal {
     WrongMethod {
         allow: &'static str,
     },
+    /// It came by so many Warmgates that one of them must be before itself.
+    GoesRound,
     BadRequest(PeekError),
     /// The model is only on engines of another dialect, which have nothing like a part of the request.
     Untranslatable(Untranslatable),
@@ -70,6 +73,8 @@ pub enum Refusal {
         last: Cause,
         attempts: usize,
     },
+    /// What the model wrote cannot be told in the client's dialect.
+    Misspoken,
     Managing(Unmanaged),
     // Ours.
     Internal,
@@ -80,6 +85,7 @@ impl Refusal {
         match self {
             Refusal::UnknownPath | Refusal::UnknownModel { .. } | Refusal::ResponseGone => 404,
             Refusal::WrongMethod { .. } => 405,
+            Refusal::GoesRound => 508,
             Refusal::BadRequest(_)
             | Refusal::Untranslatable(_)
             | Refusal::WrongDialect { .. }
@@ -95,7 +101,7 @@ impl Refusal {
             Refusal::AttemptsFailed { last: Cause::EngineFailed, .. } => 500,
             Refusal::AttemptsFailed { .. } => 502,
             Refusal::Managing(why) => managing_status(why),
-            Refusal::Internal => 500,
+            Refusal::Misspoken | Refusal::Internal => 500,
         }
     }
 
@@ -103,6 +109,10 @@ impl Refusal {
         match self {
             Refusal::UnknownPath => "this path is not served here".into(),
             Refusal::WrongMethod { allow } => format!("this path takes {allow}"),
+            Refusal::GoesRound => format!(
+                "this request has come by {HOPS_MAX} Warmgates already: one of them has itself, or one before it, among \
+                 its `upstreams`; take it out there"
+            ),
             Refusal::BadRequest(error) => error.to_string(),
             Refusal::Untranslatable(why) => why.to_string(),
             Refusal::Body(error) => body_message(error),
@@ -139,6 +149,9 @@ impl Refusal {
             Refusal::AttemptsFailed { attempts, .. } => {
                 format!("all {attempts} nodes tried failed before they answered")
             }
+            Refusal::Misspoken => "the model called a tool with arguments that are not a JSON object; asked again it \
+                                   may write others"
+                .into(),
             Refusal::Managing(why) => managing_message(why),
             Refusal::Internal => "something went wrong inside Warmgate; its log has the request id".into(),
         }
@@ -163,7 +176,9 @@ impl Refusal {
     pub fn should_retry(&self) -> Option<bool> {
         let is_failure = matches!(
             self,
-            Refusal::AttemptsFailed { .. } | Refusal::Managing(Unmanaged::NodeFailed { .. } | Unmanaged::Summed { .. })
+            Refusal::Misspoken
+                | Refusal::AttemptsFailed { .. }
+                | Refusal::Managing(Unmanaged::NodeFailed { .. } | Unmanaged::Summed { .. })
         );
         (is_failure && self.retry_after_s().is_none()).then_some(false)
     }
@@ -199,7 +214,10 @@ fn managing_message(why: &Unmanaged) -> String {
 
 fn misplaced(why: &Misplaced) -> String {
     match why {
-        Misplaced::UnknownNode(node) => format!("there is no node '{}'; GET /fleet/status lists them", shown(node)),
+        Misplaced::UnknownNode(node) => format!("there is no node '{}'; its name may be misspelt", shown(node)),
+        Misplaced::NamesUnreadable => {
+            "X-Fleet-Nodes names no node; write `all`, or names with commas between, or leave it out".into()
+        }
         Misplaced::NotOllama(node) => format!("node '{}' does not run Ollama and cannot be managed", shown(node)),
         Misplaced::NoNode => "no node that runs Ollama can take this now".into(),
         Misplaced::NotHeld => "not every node named by X-Fleet-Nodes has this model".into(),

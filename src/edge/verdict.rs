@@ -47,7 +47,7 @@ impl Verdict {
         match refusal {
             Refusal::AttemptsFailed { last: Cause::Empty, .. } => Verdict::Empty,
             Refusal::AttemptsFailed { last: Cause::FirstByteLate, .. } => Verdict::Stalled,
-            Refusal::AttemptsFailed { .. } => Verdict::BackendError,
+            Refusal::AttemptsFailed { .. } | Refusal::Misspoken => Verdict::BackendError,
             Refusal::QueueTimeout { .. } => Verdict::QueueTimeout,
             _ if refusal.status() < 500 => Verdict::ClientError,
             _ => Verdict::Refused,

@@ -26,7 +26,7 @@ pub static ENGINE: Engine = Engine {
     counts_on_request: true,
     // --parallel, when unset.
     default_slots: 1,
-    busy_statuses: &[503],
+    busy_statuses: &[429, 503],
     read,
     fingerprint_path: "/props",
     recognises,

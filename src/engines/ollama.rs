@@ -10,7 +10,8 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::{
-    Bodies, Engine, Inquiry, Listing, ModelFacts, Naming, Poll, Probe, Reading, entries, misfit, reading, tokens,
+    Bodies, Engine, Inquiry, Listing, ModelFacts, Naming, Poll, Probe, Reading, each_fitting, entries, misfit, reading,
+    tokens,
 };
 use crate::routing::ask::{Dialect, Endpoint};
 use crate::routing::report::{Abilities, ModelReport};
@@ -40,7 +41,7 @@ pub static ENGINE: Engine = Engine {
     counts_on_request: true,
     // OLLAMA_NUM_PARALLEL, when unset.
     default_slots: 1,
-    busy_statuses: &[503],
+    busy_statuses: &[429, 503],
     read,
     fingerprint_path: "/api/version",
     recognises,
@@ -61,9 +62,9 @@ struct Entry {
 fn read(bodies: &Bodies) -> Result<Reading, String> {
     let &[Some(tags), Some(ps)] = bodies else { return Err(misfit(bodies)) };
     let mut models = BTreeMap::new();
-    let tags = entries(tags, "models").and_then(|list| list.into_iter().try_for_each(|e| on_disk(&mut models, e)));
+    let tags = entries(tags, "models").and_then(|list| each_fitting(list, |e| on_disk(&mut models, e)));
     tags.map_err(|why| format!("/api/tags: {why}"))?;
-    let ps = entries(ps, "models").and_then(|list| list.into_iter().try_for_each(|e| in_memory(&mut models, e)));
+    let ps = entries(ps, "models").and_then(|list| each_fitting(list, |e| in_memory(&mut models, e)));
     ps.map_err(|why| format!("/api/ps: {why}"))?;
 
     Ok(reading(models.into_values().collect(), None, None))

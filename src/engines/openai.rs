@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Bodies, Engine, Listing, Naming, Poll, Probe, Reading, entries, misfit, reading, tokens};
+use super::{Bodies, Engine, Listing, Naming, Poll, Probe, Reading, each_fitting, entries, misfit, reading, tokens};
 use crate::routing::ask::Dialect;
 use crate::routing::report::ModelReport;
 
@@ -32,7 +32,7 @@ pub static ENGINE: Engine = Engine {
     // Some such servers refuse what they do not know.
     counts_on_request: false,
     default_slots: 16,
-    busy_statuses: &[503],
+    busy_statuses: &[429, 503],
     read,
     fingerprint_path: "/v1/models",
     recognises,
@@ -65,7 +65,7 @@ fn read(bodies: &Bodies) -> Result<Reading, String> {
 pub(super) fn models(body: &[u8]) -> Result<Vec<(ModelReport, Listing)>, String> {
     let mut models = BTreeMap::new();
     let list = entries(body, "data").and_then(|list| {
-        list.into_iter().try_for_each(|value| {
+        each_fitting(list, |value| {
             let report = report(&value)?;
             let listing = Listing { name: report.name.clone(), openai: Some(value), ..Listing::default() };
             models.entry(report.name.clone()).or_insert((report, listing));

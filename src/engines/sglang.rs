@@ -38,7 +38,7 @@ pub static ENGINE: Engine = Engine {
     fixed_models: true,
     counts_on_request: true,
     default_slots: 128,
-    busy_statuses: &[503],
+    busy_statuses: &[429, 503],
     read,
     fingerprint_path: "/v1/models",
     recognises: |body| openai::is_owned_by(body, "sglang"),

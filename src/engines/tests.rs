@@ -168,6 +168,20 @@ fn a_failed_poll_is_not_an_empty_node() {
 }
 
 #[test]
+fn one_odd_entry_does_not_empty_a_node() {
+    for odd in [r#"{"name":""}"#, "{}", "7", r#"["x"]"#, r#"{"name":"x","size":"7"}"#] {
+        let tags = format!(r#"{{"models":[{odd},{{"name":"moss:7b"}}]}}"#);
+        let reading = read("ollama", &[&tags, PS]).unwrap();
+        let names: Vec<_> = reading.report.models.iter().map(|model| model.name.as_str()).collect();
+        assert_eq!(names, ["gone:1b", "moss:7b"], "{odd}");
+    }
+    for odd in [r#"{"id":""}"#, "{}", "null", r#"{"id":7}"#] {
+        let reading = read("openai", &[&format!(r#"{{"data":[{odd},{{"id":"a"}}]}}"#)]).unwrap();
+        assert_eq!((reading.report.models.len(), &*reading.report.models[0].name), (1, "a"), "{odd}");
+    }
+}
+
+#[test]
 fn an_empty_list_counts_when_it_was_read() {
     for none in [r#"{"models":[]}"#, r#"{"models":null}"#] {
         assert_eq!(read("ollama", &[none, none]), Ok(Reading::default()));

@@ -31,7 +31,7 @@ pub static ENGINE: Engine = Engine {
     counts_on_request: true,
     // max_num_seqs, of a common machine.
     default_slots: 128,
-    busy_statuses: &[503],
+    busy_statuses: &[429, 503],
     read,
     fingerprint_path: "/v1/models",
     recognises: |body| openai::is_owned_by(body, "vllm"),

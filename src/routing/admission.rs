@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::ask::Priority;
-use super::fleet::{Fleet, HoldingId};
+use super::fleet::{Fleet, HoldingId, UpstreamId};
 use super::laws;
 use super::moment::Moment;
 use super::policy::Policy;
@@ -26,7 +26,7 @@ pub struct Admission {
     /// Requests that may wait here.
     pub max_queue: usize,
     pub weights: Weights,
-    /// Share of a node's slots that batch may not take.
+    /// Share of a node's slots, and of the queue, that batch may not take.
     pub reserve_for_interactive: f64,
 }
 
@@ -51,15 +51,21 @@ impl Fleet {
         let (slots, rules) = (f64::from(slots.count), &self.rules.admission);
         let at_most = |share: f64| (slots * share).floor().max(1.0);
         let in_all = f64::from(holding.running) < at_most(1.0 + rules.engine_queue);
-        let unreserved = class == Priority::Interactive
-            || rules.reserve_for_interactive <= 0.0
-            || f64::from(holding.batch_running) < at_most(1.0 - rules.reserve_for_interactive);
-        in_all && unreserved
+        // Engines serve in order: batch that waits there would have its slot before whoever is interactive
+        // and comes next. One may, so that there is always some on its way.
+        let batch_fits = f64::from(holding.batch_running) < at_most(1.0 - rules.reserve_for_interactive)
+            && f64::from(holding.running) < slots;
+        let unreserved = class == Priority::Interactive || rules.reserve_for_interactive <= 0.0;
+        in_all && (unreserved || holding.batch_running == 0 || batch_fits)
     }
 
     /// Lets a request wait, counted where `at` says.
     pub fn wait(&mut self, query: Arc<Query>, at: Option<HoldingId>, now: Moment) -> Result<WaiterId, QueueFull> {
-        if self.queue.len() >= self.rules.admission.max_queue {
+        let Admission { max_queue, reserve_for_interactive, .. } = self.rules.admission;
+        // The cast floors.
+        let for_batch = (max_queue as f64 * (1.0 - reserve_for_interactive)) as usize;
+        let batch_fits = || self.queue.len_of(Priority::Batch) < for_batch.max(1);
+        if self.queue.len() >= max_queue || query.ask.priority == Priority::Batch && !batch_fits() {
             return Err(QueueFull);
         }
         let id = self.queue.enter(query, at, self.rules.admission.weights, now);
@@ -93,16 +99,26 @@ impl Fleet {
     /// A waiting request goes on waiting, with `at` as its best.
     pub fn place(&mut self, id: WaiterId, at: Option<HoldingId>) {
         if self.queue.get(id).is_some() {
+            let at = at.filter(|at| self.upstreams.get(self.holding(*at).upstream).is_some());
             let before = self.queue.place(id, at);
             self.count_waiting(before, -1);
             self.count_waiting(at, 1);
         }
     }
 
-    /// Seconds until a request for that model there would have its turn, as far as speeds are known.
+    /// Whoever waits for an upstream that leaves waits for anybody.
+    pub(super) fn stop_waiting_for(&mut self, upstream: UpstreamId) {
+        let here = |at: Option<HoldingId>| at.is_some_and(|at| self.holding(at).upstream == upstream);
+        let waiters = self.queue.waiters().filter(|(_, waiter)| here(waiter.at));
+        let waiters: Vec<WaiterId> = waiters.map(|(id, _)| id).collect();
+        waiters.into_iter().for_each(|id| self.place(id, None));
+    }
+
+    /// Seconds until a request for that model there would have its turn, as far as speeds are known;
+    /// nothing is known of an upstream that has gone.
     pub fn wait_s(&self, id: HoldingId) -> Option<f64> {
         let holding = self.holding(id);
-        let slots = self.upstreams[holding.upstream].slots(holding).count;
+        let slots = self.upstreams.get(holding.upstream)?.slots(holding).count;
         let ahead = (holding.running + holding.waiting + 1).saturating_sub(slots);
         holding.speed.service_s().map(|service_s| f64::from(ahead) * service_s / f64::from(slots))
     }
@@ -122,8 +138,9 @@ impl Sweep {
             let query = waiter.query.clone();
             let (model, class) = (&query.ask.model, query.ask.priority);
             let is_full = |(full, of): &(String, Priority)| full == model && *of == class;
-            if !self.full.iter().any(is_full) {
-                if fleet.has_room_for(&query.ask) {
+            if !query.ask.endpoint.runs_model() || !self.full.iter().any(is_full) {
+                // What runs no model needs no room.
+                if !query.ask.endpoint.runs_model() || !fleet.is_full_for(&query.ask) {
                     return Some((id, query));
                 }
                 self.full.push((model.clone(), class));

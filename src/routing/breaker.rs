@@ -106,9 +106,9 @@ const STRIKES_MAX: u32 = 20;
 const PAUSE: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(16);
 
-/// The longest that a node's `Retry-After` is believed. A wrong value costs no more than this, and a
-/// right one is told again.
-const TOLD_MAX: Duration = Duration::from_secs(600);
+/// The longest that a node's `Retry-After` is believed. A wrong value costs no more than this, even where
+/// it is a model's only holder, and a right one is told again.
+const TOLD_MAX: Duration = Duration::from_secs(60);
 
 /// The only holder of a model is tried again this soon, whatever the cooldown: there is nobody else.
 pub const ONLY_HOLDER_PAUSE: Duration = Duration::from_secs(1);

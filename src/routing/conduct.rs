@@ -51,6 +51,13 @@ impl Fleet {
         }
     }
 
+    /// A check that began then had no answer at all.
+    pub fn learn_no_answer(&mut self, id: UpstreamId, asked_at: Moment) {
+        if let Some(upstream) = self.upstreams.get_mut(id) {
+            upstream.checked_in_vain_at = Some(asked_at);
+        }
+    }
+
     /// A check found a connection, or found none.
     pub fn learn_reachable(&mut self, id: UpstreamId, reachable: bool) {
         if let Some(upstream) = self.upstreams.get_mut(id) {

@@ -143,6 +143,7 @@ impl Fleet {
             self.holdings[held.0 as usize].listed = false;
         }
         self.unindex(id);
+        self.stop_waiting_for(id);
         self.forget_unlisted(id);
         self.forget_gone(id);
         laws::check(self);

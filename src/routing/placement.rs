@@ -10,6 +10,12 @@ use super::fleet::{Fleet, UpstreamId};
 use super::name::Naming;
 use super::upstream::{Holding, Upstream};
 
+/// What stands for every node that runs Ollama, in any case.
+pub const ALL: &str = "all";
+
+/// Stands where a node's name would, in answers that no node made.
+pub const OURSELVES: &str = "warmgate";
+
 /// Which nodes the client named.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wanted {
@@ -29,6 +35,8 @@ pub struct Place {
 /// Why no nodes are meant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Misplaced {
+    /// What the client wrote in place of names says nothing.
+    NamesUnreadable,
     UnknownNode(String),
     NotOllama(String),
     /// No node that runs Ollama can take it now.
@@ -44,16 +52,18 @@ pub enum Misplaced {
 }
 
 impl Wanted {
-    /// The header's value: `all`, or names with commas between.
-    pub fn of(header: Option<&str>) -> Wanted {
-        let names = header.into_iter().flat_map(|value| value.split(',')).map(str::trim);
+    /// The header's value: `all`, or names with commas between. A header without a name is not taken for
+    /// none, since then a call meant for one node could go to every one.
+    pub fn of(header: Option<&str>) -> Result<Wanted, Misplaced> {
+        let Some(value) = header else { return Ok(Wanted::Unsaid) };
+        let names = value.split(',').map(str::trim);
         let mut names: Vec<String> = names.filter(|name| !name.is_empty()).map(str::to_string).collect();
         names.sort();
         names.dedup();
         match names.as_slice() {
-            [] => Wanted::Unsaid,
-            [one] if one.eq_ignore_ascii_case("all") => Wanted::All,
-            _ => Wanted::Named(names),
+            [] => Err(Misplaced::NamesUnreadable),
+            [one] if one.eq_ignore_ascii_case(ALL) => Ok(Wanted::All),
+            _ => Ok(Wanted::Named(names)),
         }
     }
 }

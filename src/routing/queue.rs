@@ -61,6 +61,10 @@ impl Queue {
         self.waiters.len()
     }
 
+    pub fn len_of(&self, class: Priority) -> usize {
+        self.waiters.values().filter(|waiter| waiter.query.ask.priority == class).count()
+    }
+
     pub fn is_empty(&self) -> bool {
         self.waiters.is_empty()
     }

@@ -221,7 +221,7 @@ impl Pool {
             keep_maker(fleet, maker, &mut pool);
         }
         keep_thinkers(fleet, &query.ask, &mut pool);
-        resort::keep_enough(fleet, &mut pool);
+        resort::keep_enough(fleet, query, &mut pool);
         pool
     }
 }
@@ -267,10 +267,10 @@ pub fn dialects_of(fleet: &Fleet, model: &str) -> Vec<Dialect> {
 }
 
 impl Fleet {
-    /// Whether some node that may have the model, or a fallback of it, takes one more request now.
-    pub(super) fn has_room_for(&self, ask: &Ask) -> bool {
-        let open = |model: &str| offers(self, model).iter().any(|offer| self.has_room(offer.holding, ask.priority));
-        names(self, &ask.model).any(open)
+    /// Whether there are nodes that may have the model, or a fallback of it, and none takes one more request now.
+    pub(super) fn is_full_for(&self, ask: &Ask) -> bool {
+        let mut all = names(self, &ask.model).flat_map(|model| offers(self, model)).peekable();
+        all.peek().is_some() && all.all(|offer| !self.has_room(offer.holding, ask.priority))
     }
 }
 

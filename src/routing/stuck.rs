@@ -173,14 +173,16 @@ impl Fleet {
         others.filter_map(|other| other.loading_since).any(|since| now.since(since) < longest)
     }
 
-    /// The node failed its checks, or was found to hang, after this request was sent there.
+    /// The node failed its checks, or was found to hang, after this request was sent there; or the request
+    /// was to prove a node that was out already, and not even a check was answered since.
     fn was_taken_out(&self, booking: &Booking) -> bool {
         let upstream = &self.upstreams[booking.upstream];
         let hangs = |breaker: &Breaker| {
             let stuck = |opening: &Opening| opening.fault == Fault::Stuck && booking.booked_at <= opening.since;
             breaker.opening().is_some_and(|opening| stuck(&opening))
         };
-        upstream.out_since.is_some_and(|since| booking.booked_at <= since)
+        let in_vain = |since: Moment| upstream.checked_in_vain_at.is_some_and(|asked_at| asked_at >= since);
+        upstream.out_since.is_some_and(|since| booking.booked_at <= since || in_vain(booking.booked_at))
             || hangs(&upstream.breaker)
             || hangs(&self.holding(booking.holding).breaker)
     }

@@ -80,6 +80,8 @@ pub struct Upstream {
     pub up_since: Option<Moment>,
     /// Since when failed checks keep it out; `None` as well while it loads or was never up.
     pub out_since: Option<Moment>,
+    /// When the latest check began that had no answer at all.
+    pub checked_in_vain_at: Option<Moment>,
     /// The latest check found a connection, whatever came of it.
     pub reachable: bool,
     /// What holds for the node with all its models.
@@ -173,6 +175,7 @@ impl Upstream {
             healthy: false,
             up_since: None,
             out_since: None,
+            checked_in_vain_at: None,
             reachable: true,
             breaker: Breaker::default(),
             slow_start: SlowStart::default(),

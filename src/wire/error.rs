@@ -95,6 +95,7 @@ fn openai_type(status: u16) -> (&'static str, &'static str) {
         502 => ("server_error", "upstream_failed"),
         503 => ("server_error", "service_unavailable"),
         504 => ("server_error", "upstream_timeout"),
+        508 => ("server_error", "loop_detected"),
         _ => ("server_error", "internal_error"),
     }
 }

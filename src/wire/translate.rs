@@ -28,7 +28,7 @@ mod stream;
 mod think;
 mod vectors;
 
-pub use answer::{Answer, Ending};
+pub use answer::{Answer, End, Ending};
 pub use line::{Took, nothing_run};
 pub use refusal::Untranslatable;
 

@@ -6,6 +6,7 @@
 //! otherwise is passed on unchanged from there.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -104,7 +105,7 @@ impl Unasked {
     }
 }
 
-/// Whether an event has counts and an empty list of choices.
+/// Whether an event has counts, an empty list of choices, and says nothing else.
 fn is_counts_alone(event: &[u8]) -> bool {
     // Most events have no counts; this finds that out without reading them.
     if !event.windows(USAGE.len()).any(|part| part == USAGE) {
@@ -112,15 +113,24 @@ fn is_counts_alone(event: &[u8]) -> bool {
     }
     let mut data = event.split(|&b| b == b'\n').filter_map(|line| line.strip_prefix(b"data:"));
     let (Some(only), None) = (data.next(), data.next()) else { return false };
-    serde_json::from_slice(only).is_ok_and(|Chunk { choices, usage }| choices.is_empty() && usage.is_some())
+    serde_json::from_slice(only).is_ok_and(|Chunk { choices, usage, others }| {
+        let says = |(name, value): (&String, &Option<IgnoredAny>)| value.is_some() && !USUAL.contains(&name.as_str());
+        choices.is_empty() && usage.is_some() && !others.iter().any(says)
+    })
 }
 
 const USAGE: &[u8] = br#""usage""#;
+
+/// What such an event carries besides: what it belongs to, padding, and llama.cpp's times.
+const USUAL: [&str; 8] =
+    ["id", "object", "created", "model", "system_fingerprint", "service_tier", "obfuscation", "timings"];
 
 #[derive(Deserialize)]
 struct Chunk {
     choices: Vec<IgnoredAny>,
     usage: Option<Counts>,
+    #[serde(flatten)]
+    others: BTreeMap<String, Option<IgnoredAny>>,
 }
 
 /// An object, whatever it counts.
@@ -177,6 +187,17 @@ mod tests {
             let stream = format!("data: {data}\n\n{DONE}\n\n");
             check(&stream, &stream);
         }
+    }
+
+    #[test]
+    fn counts_beside_an_error_or_anything_else_that_speaks_stay() {
+        for more in [r#""error":{"message":"runner stopped"}"#, r#""error":"x""#, r#""prompt_filter_results":[]"#] {
+            let event = format!("data: {{\"choices\":[],{more},\"usage\":{{\"prompt_tokens\":1}}}}\n\n");
+            check(&event, &event);
+        }
+        let usual =
+            r#""object":"chat.completion.chunk","created":1,"model":"m","system_fingerprint":null,"error":null"#;
+        check(&format!("data: {{\"choices\":[],{usual},\"usage\":{{}}}}\n\n"), "");
     }
 
     #[test]

@@ -51,7 +51,7 @@ async fn hlt_08_the_latest_of_several_waits_holds() {
     let told = Instant::now();
     hold.open();
     for (n, conn) in waiting {
-        assert_eq!(conn.reply(&stranger(n).ask()).await.status, 429, "another engine's limit is the client's to know");
+        assert_eq!(conn.reply(&stranger(n).ask()).await.status, 429, "nobody else has it, so the client is told");
     }
 
     let refused = ask(&single.gate, 9).await;
@@ -138,13 +138,29 @@ async fn ret_11_the_only_node_is_asked_as_soon_as_it_has_a_place() {
 }
 
 #[tokio::test]
+async fn que_08_a_limit_that_only_one_node_can_tell_is_told_with_its_headers() {
+    let node = Upstream::openai("only", vec![Model::resident(MODEL)]).await;
+    let limit = || busy(429).header("x-ratelimit-remaining-requests", "0");
+    let gate = Gate::start(&Settings::over(&[&node])).await;
+    node.next(limit().header("Retry-After", "soon"));
+    let silly = ask(&gate, 0).await;
+    node.next(limit().header("Retry-After", "30"));
+    let told = ask(&gate, 1).await;
+
+    assert_eq!((silly.status, silly.header("retry-after")), (429, None));
+    assert_eq!((told.status, retry_after(&told)), (429, 30));
+    assert_eq!(told.header("x-ratelimit-remaining-requests"), Some("0"));
+}
+
+#[tokio::test]
 async fn ret_13_what_says_no_place_is_the_engines_matter() {
     let pair = Pair::new(Dialect::OpenAi).await;
-    for status in [409, 429] {
-        pair.home.next(busy(status));
-        assert_eq!(finished(&pair.gate, &pair.talk).await.status, status, "relayed");
-    }
+    pair.home.next(busy(409));
+    assert_eq!(finished(&pair.gate, &pair.talk).await.status, 409, "relayed");
     assert_eq!(pair.away.count(), 0);
+    pair.home.next(busy(429).header("Retry-After", "9"));
+    let moved = finished(&pair.gate, &pair.talk).await;
+    assert_eq!((moved.status, moved.node()), (200, pair.away.name()), "no client's limit, and another node is idle");
 
     let litellm = Upstream::litellm("litellm", vec![Model::resident(MODEL)]).await;
     let other = Upstream::openai("other", vec![Model::resident(MODEL)]).await;

@@ -74,6 +74,48 @@ async fn plain_answers_and_errors_are_translated_too() {
 }
 
 #[tokio::test]
+async fn what_the_model_writes_is_no_failure_of_a_node() {
+    let [one, two] = ["one", "two"].map(|name| Upstream::openai(name, vec![Model::resident("Fern-3B")]));
+    let (one, two) = (one.await, two.await);
+    let quick = "resilience: {breaker: {failures: 2}}";
+    let gate = Gate::start(&Settings::over(&[&one, &two]).more(quick)).await;
+    let calls = json!([{"index": 0, "id": "a", "function": {"name": "f", "arguments": "{\"x\":"}}]);
+    let whole = json!({"choices": [{"message": {"tool_calls": calls.clone()}, "finish_reason": "tool_calls"}]});
+    let event = json!({"choices": [{"delta": {"tool_calls": calls}, "finish_reason": "tool_calls"}]});
+    for n in 0..8 {
+        let stream = n % 2 == 1;
+        for node in [&one, &two] {
+            node.always(match stream {
+                true => Script::sse().chunk(format!("data: {event}\n\n")).chunk("data: [DONE]\n\n").finish(),
+                false => Script::json(200, &whole),
+            });
+        }
+        let mut reply = gate.post("/api/chat", chat(json!({"stream": stream}))).await;
+
+        let told = lines(&reply.whole().await);
+        assert_eq!((reply.status, told.len()), (if stream { 200 } else { 500 }, 1), "{told:?}");
+        assert!(told[0]["error"].as_str().expect("an error").contains("arguments"), "{told:?}");
+        assert_eq!(reply.header("x-should-retry"), (!stream).then_some("false"));
+        assert_eq!(one.count() + two.count(), n + 1, "asked once");
+    }
+    for node in &gate.status().await["nodes"].as_array().expect("nodes")[..] {
+        assert_eq!(node["models"][0]["standing"]["state"], "up", "{node}");
+    }
+}
+
+#[tokio::test]
+async fn a_translated_stream_that_fails_says_so_once() {
+    let (gate, node) = openai().await;
+    let event = json!({"choices": [{"index": 0, "delta": {"content": "one"}}]});
+    node.next(Script::sse().chunk(format!("data: {event}\n\n")).chunk("data: {\n\ndata: [DONE]\n\n").finish());
+
+    let told = lines(&gate.post("/api/chat", chat(json!({}))).await.whole().await);
+
+    assert_eq!(told.len(), 2, "{told:?}");
+    assert!(told[1]["error"].is_string(), "{told:?}");
+}
+
+#[tokio::test]
 async fn str_10_a_translated_stream_that_is_cut_says_so() {
     let (gate, node) = openai().await;
     let hold = Hold::new();

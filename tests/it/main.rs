@@ -40,6 +40,7 @@ mod inquiries;
 mod kit;
 mod lead;
 mod lists;
+mod loops;
 mod management;
 mod manners;
 mod mounted;

@@ -298,6 +298,66 @@ async fn cat_09_the_node_s_own_key_goes_along_and_the_client_s_does_not() {
     }
 }
 
+#[tokio::test]
+async fn nodes_that_are_named_unreadably_are_not_taken_for_every_holder() {
+    let trio = Trio::new().await;
+    let body = json!({"model": MODEL}).to_string();
+    for nodes in ["", " ", ",", " , ", "n\u{e9}"] {
+        let request = with_body("DELETE", "/api/delete", &body).header("X-Fleet-Nodes", nodes);
+        let mut reply = trio.gate.send(&request).await;
+        assert_eq!(reply.status, 400, "{nodes:?}");
+        let error = reply.json().await["error"].as_str().expect("Ollama's form").to_owned();
+        assert!(error.contains("write `all`, or names"), "{error}");
+    }
+    let request = with_body("DELETE", "/api/delete", &body).header("X-Fleet-Nodes", "n9");
+    let error = trio.gate.send(&request).await.json().await;
+    assert_eq!(error, json!({"error": "there is no node 'n9'; its name may be misspelt"}), "no path of another port");
+    assert_eq!((trio.n1.count(), trio.n2.count()), (0, 0), "no node was asked");
+
+    let several = with_body("DELETE", "/api/delete", &body);
+    let several = several.header("X-Fleet-Nodes", "n1").header("X-Fleet-Nodes", "n2");
+    trio.n1.next(Script::json_head(200, 0));
+    trio.n2.next(Script::json_head(200, 0));
+    assert_eq!(trio.gate.send(&several).await.status, 200);
+    assert_eq!((trio.n1.count(), trio.n2.count()), (1, 1), "every line of the header counts");
+}
+
+#[tokio::test]
+async fn clients_that_do_not_end_their_calls_keep_no_place_from_others() {
+    let trio = Trio::new().await;
+    let mut slow = Vec::new();
+    for _ in 0..33 {
+        let mut conn = trio.gate.connect().await;
+        conn.write(b"POST /api/pull HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 50\r\n\r\n{").await;
+        // Told to go on: its body is being read.
+        assert_eq!(conn.interim().await, 100);
+        slow.push(conn);
+    }
+    trio.n1.next(Script::json_head(200, 0));
+    let request = with_body("DELETE", "/api/delete", &json!({"model": MODEL}).to_string());
+    assert_eq!(trio.gate.send(&request.header("X-Fleet-Nodes", "n1")).await.status, 200);
+}
+
+#[tokio::test]
+async fn long_calls_leave_places_for_short_ones() {
+    let trio = Trio::new().await;
+    trio.n1.always(progress(&["pulling"]).hold(&Hold::new()));
+    let mut pulls = Vec::new();
+    for n in 0..24 {
+        let reply = trio.pull("new:1b", "n1").await;
+        assert_eq!(reply.status, 200, "pull {n}");
+        pulls.push(reply);
+    }
+    let refused = trio.pull("new:1b", "n1").await;
+    assert_eq!((refused.status, refused.header("retry-after")), (503, Some("1")));
+    assert_eq!(trio.gate.post(&blobs::path(1), "x").await.status, 503, "an upload is one too");
+    assert_eq!(trio.gate.send(&Request::new("HEAD", &blobs::path(1))).await.status, 404, "the node's own answer");
+
+    trio.n1.next(Script::json_head(200, 0));
+    let request = with_body("DELETE", "/api/delete", &json!({"model": MODEL}).to_string());
+    assert_eq!(trio.gate.send(&request.header("X-Fleet-Nodes", "n1")).await.status, 200);
+}
+
 impl Trio {
     async fn pull(&self, model: &str, nodes: &str) -> Reply {
         let body = json!({"model": model}).to_string();

@@ -179,6 +179,28 @@ async fn sec_10_only_servers_that_are_who_they_say_get_traffic() {
 }
 
 #[tokio::test]
+async fn sec_10_a_certificate_that_is_its_own_authority_is_refused_in_words() {
+    let own = node("own").await;
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("ca");
+    let mut params = CertificateParams::new(vec!["localhost".to_owned()]).expect("a name");
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let key = KeyPair::generate().expect("a key");
+    let cert = params.self_signed(&key).expect("a certificate");
+    std::fs::write(&file, cert.pem()).expect("a file");
+    let key = PrivateKeyDer::try_from(key.serialize_der()).expect("a key");
+    let signed = Signed { der: cert.der().clone(), key, cert_file: file.clone(), key_file: file.clone() };
+    let url = format!("https://localhost:{}", front(&own, signed, None).await);
+
+    let gate = Gate::start_not_ready(&Settings::default().upstream(&keys("own", &url, &ca(&file)))).await;
+
+    let told = "tls error: its certificate is an authority's own and not one that an authority signed; sign one with \
+                it for this server, or write `tls.insecure: true`";
+    assert_eq!(problem(&gate, "own").await, told);
+    assert_eq!(own.count(), 0);
+}
+
+#[tokio::test]
 async fn sec_10_another_name_an_address_our_certificate_or_no_check_at_all() {
     let authority = Authority::new("ours");
     let (named, numbered, mutual, unchecked) =

@@ -1,7 +1,7 @@
 //! The attempts of a request: which node is asked next, and what its failure means.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use pingora::http::ResponseHeader;
 use pingora_proxy::Session;
@@ -133,7 +133,9 @@ impl Exchange {
     /// A node that refuses for want of a place may say for how long it wants to be left alone.
     pub fn told_to_wait(&self, response: &ResponseHeader) {
         let refuses = matches!(response.status.as_u16(), 429 | 503);
-        if let (true, Some(wait), Some(current)) = (refuses, headers::retry_after(response), &self.current) {
+        if let (true, Some(wait), Some(current)) =
+            (refuses, headers::retry_after(response, SystemTime::now()), &self.current)
+        {
             self.ingress.fleet.with(|fleet, now| fleet.learn_wait(current.holding, wait, now));
         }
     }

@@ -39,6 +39,11 @@ impl Exchange {
         self.end(how, Outcome::Failed);
     }
 
+    /// The model wrote what cannot be said to this client, and the client has been told: nobody's failure.
+    pub fn misspoke(&mut self) {
+        self.end(Verdict::StreamError, Outcome::Void);
+    }
+
     /// The request is answered here, without any node.
     pub fn answered_here(&mut self) {
         self.receipt.status = 200;

@@ -14,6 +14,7 @@ use pingora_core::protocols::http::client::HttpSession;
 use pingora_core::{Error, ErrorType};
 
 use crate::edge::fetch::FetchError;
+use crate::edge::headers::HOPS;
 use crate::edge::node::Node;
 use crate::wire::progress::Failure;
 
@@ -34,6 +35,8 @@ pub struct Question {
     pub method: Method,
     pub path: String,
     pub body: Bytes,
+    /// Warmgates that the client's call came by before this one.
+    pub hops: u32,
 }
 
 /// A node's answer that has begun.
@@ -130,6 +133,7 @@ fn header(node: &Node, question: &Question) -> pingora_core::Result<Box<RequestH
     let path = target.join(&question.path);
     let mut header = RequestHeader::build(question.method.clone(), path.as_bytes(), Some(8))?;
     header.insert_header(HOST, target.authority())?;
+    header.insert_header(HOPS, question.hops.saturating_add(1))?;
     header.insert_header(ACCEPT, HeaderValue::from_static("*/*"))?;
     header.insert_header(CONTENT_TYPE, HeaderValue::from_static("application/json"))?;
     header.insert_header(CONTENT_LENGTH, question.body.len())?;

@@ -8,10 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use pingora_core::upstreams::peer::HttpPeer;
-use tokio::sync::OwnedSemaphorePermit;
 
 use super::aftermath::{Aftermath, relist};
-use super::{Call, Unmanaged};
+use super::{Call, Permit, Unmanaged};
 use crate::edge::ingress::Ingress;
 use crate::edge::node::Node;
 use crate::edge::refusal::Refusal;
@@ -25,7 +24,7 @@ pub struct Carried {
     /// Of a call whose answer is a stream that has to say how it ended.
     progress: Option<Progress>,
     aftermath: Aftermath,
-    _permit: OwnedSemaphorePermit,
+    _permit: Option<Permit>,
 }
 
 /// How a carried call's answer ended.
@@ -43,7 +42,7 @@ impl Carried {
         call: Call,
         body: Option<Bytes>,
         aftermath: Aftermath,
-        permit: OwnedSemaphorePermit,
+        permit: Option<Permit>,
     ) -> Carried {
         let streams = matches!(call, Call::Pull | Call::Push | Call::Create);
         Carried { node, body, progress: streams.then(Progress::default), aftermath, _permit: permit }

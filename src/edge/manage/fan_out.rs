@@ -44,7 +44,12 @@ pub(super) async fn answer(
         _ => (Method::POST, "/api/copy"),
     };
     let parts = whom.into_iter().map(|(node, place)| Part {
-        question: Question { method: method.clone(), path: path.into(), body: request.body_for(&place) },
+        question: Question {
+            method: method.clone(),
+            path: path.into(),
+            body: request.body_for(&place),
+            hops: request.hops,
+        },
         aftermath: Aftermath::of(request, &place),
         node,
     });

@@ -38,8 +38,14 @@ pub(super) async fn answer(
     let mut pulling = JoinSet::new();
     for (place, (node, at)) in whom.into_iter().enumerate() {
         let (ingress, lines) = (exchange.ingress.clone(), lines.clone());
-        let (body, aftermath) = (request.body_for(&at), Aftermath::of(request, &at));
-        pulling.spawn(async move { (place, pull(&ingress, node, body, aftermath, lines).await) });
+        let question = Question {
+            method: Method::POST,
+            path: "/api/pull".into(),
+            body: request.body_for(&at),
+            hops: request.hops,
+        };
+        let aftermath = Aftermath::of(request, &at);
+        pulling.spawn(async move { (place, pull(&ingress, node, question, aftermath, lines).await) });
     }
     drop(lines);
 
@@ -118,11 +124,11 @@ async fn write(session: &mut Session, bytes: Vec<u8>, is_last: bool) -> Result<(
 async fn pull(
     ingress: &Arc<Ingress>,
     node: Arc<Node>,
-    body: Bytes,
+    question: Question,
     aftermath: Aftermath,
     lines: mpsc::Sender<Vec<u8>>,
 ) -> Told {
-    let result = follow(ingress, &node, body, lines).await;
+    let result = follow(ingress, &node, question, lines).await;
     let name = node.name.clone();
     if result.is_ok() && aftermath.learn(ingress, &node) {
         relist(ingress, node).await;
@@ -130,8 +136,12 @@ async fn pull(
     Told { node: name, result }
 }
 
-async fn follow(ingress: &Ingress, node: &Node, body: Bytes, lines: mpsc::Sender<Vec<u8>>) -> Result<(), Failure> {
-    let question = Question { method: Method::POST, path: "/api/pull".into(), body };
+async fn follow(
+    ingress: &Ingress,
+    node: &Node,
+    question: Question,
+    lines: mpsc::Sender<Vec<u8>>,
+) -> Result<(), Failure> {
     let patience = Patience { connect: ingress.plan.timeouts.connect.0, silence: silence_max(ingress) };
     let mut answer = ingress.managing.asker.ask(node, question, patience).await?;
     if answer.status != 200 {

@@ -15,6 +15,7 @@ use super::{Unmanaged, gone_in_writing};
 use crate::date::rfc3339;
 use crate::edge::answer;
 use crate::edge::exchange::Exchange;
+use crate::edge::headers;
 use crate::edge::payload::{Payload, Prepared};
 use crate::edge::refusal::Refusal;
 use crate::edge::verdict;
@@ -37,6 +38,7 @@ pub async fn take(
     }
     let ingress = exchange.ingress.clone();
     let Some(places) = ingress.fleet.with(|fleet, _| for_unload(fleet, &ask.model)) else { return Ok(false) };
+    let hops = headers::hops(session.req_header());
     let mut parts = Vec::new();
     for place in places {
         let (Some(node), Some(model)) = (ingress.node(place.upstream), place.spelling) else { continue };
@@ -44,7 +46,7 @@ pub async fn take(
         else {
             continue;
         };
-        let question = Question { method: Method::POST, path: ask.endpoint.path().into(), body };
+        let question = Question { method: Method::POST, path: ask.endpoint.path().into(), body, hops };
         parts.push(Part { node, question, aftermath: Aftermath::Unloaded { model } });
     }
     exchange.managing(&ask.model, parts.iter().map(|part| part.node.name.clone()).collect());

@@ -179,6 +179,32 @@ fn half_of_the_slots_are_kept_from_batch() {
 }
 
 #[test]
+fn batch_takes_no_place_at_an_engine_that_interactive_requests_fill() {
+    let mut rig = Rig::over(&[4], Admission { reserve_for_interactive: 0.5, ..Admission::default() });
+    let enter = |rig: &mut Rig, batch: bool| {
+        let query = if batch { rig.batch() } else { rig.stranger() };
+        rig.enter(query).is_ok()
+    };
+    assert!((0..3).all(|_| enter(&mut rig, false)), "three of four slots");
+    assert!(enter(&mut rig, true), "the fourth");
+    assert!(!enter(&mut rig, true), "not even what it may have, since it would wait there");
+    assert!(enter(&mut rig, false), "who is interactive waits there as ever");
+}
+
+#[test]
+fn a_queue_full_of_batch_has_places_for_interactive_requests() {
+    let rules = Admission { reserve_for_interactive: 0.5, max_queue: 4, ..none_at_engines() };
+    let mut rig = Rig::over(&[1], rules);
+    let query = rig.stranger();
+    rig.enter(query).expect("the slot");
+    let mut wait = |batch: bool| {
+        let query = if batch { rig.batch() } else { rig.stranger() };
+        rig.fleet.wait(Arc::new(query), None, NOW).is_ok()
+    };
+    assert_eq!([true, true, true, false, false, false].map(&mut wait), [true, true, false, true, true, false]);
+}
+
+#[test]
 fn a_node_of_one_slot_takes_batch_all_the_same() {
     let mut rig = Rig::over(&[1], Admission { reserve_for_interactive: 0.9, ..none_at_engines() });
     let query = rig.batch();
@@ -252,4 +278,15 @@ fn check_pinned(tokens: u32, waits: bool) {
 fn a_pinned_conversation_waits_only_while_that_is_cheaper_than_the_prefill_elsewhere() {
     check_pinned(40_000, true);
     check_pinned(200, false);
+}
+
+#[test]
+fn whoever_waits_for_a_model_that_nobody_has_any_more_is_looked_at() {
+    let mut rig = Rig::over(&[1], none_at_engines());
+    let [first, second] = [rig.stranger(), rig.stranger()];
+    rig.enter(first).expect("room");
+    let waiter = rig.enter(second).expect_err("full");
+    rig.fleet.leave(UpstreamId(0));
+    let mut sweep = rig.fleet.sweep_queue();
+    assert_eq!(sweep.next(&mut rig.fleet).map(|(id, _)| id), Some(waiter));
 }

@@ -78,19 +78,30 @@ fn the_header_names_nodes_or_all() {
     let named = |names: &[&str]| Wanted::Named(names.iter().map(|name| name.to_string()).collect());
     for (header, expected) in [
         (None, Wanted::Unsaid),
-        (Some(" , "), Wanted::Unsaid),
         (Some("All"), Wanted::All),
         (Some("n2, n1,n2"), named(&["n1", "n2"])),
+        (Some("n1,,"), named(&["n1"])),
         (Some("all,n1"), named(&["all", "n1"])),
     ] {
-        assert_eq!(Wanted::of(header), expected, "{header:?}");
+        assert_eq!(Wanted::of(header), Ok(expected), "{header:?}");
     }
+}
+
+#[test]
+fn a_header_without_a_name_does_not_mean_every_holder() {
+    for header in ["", " ", ",", " , ,\t"] {
+        assert_eq!(Wanted::of(Some(header)), Err(Misplaced::NamesUnreadable), "{header:?}");
+    }
+}
+
+fn read(header: Option<&str>) -> Wanted {
+    Wanted::of(header).expect("names")
 }
 
 #[track_caller]
 fn check_pull(told: &[Told], wanted: Option<&str>, model: &str, expected: Result<&str, Misplaced>) {
     let fleet = fleet(told);
-    let got = names(&fleet, for_pull(&fleet, &Wanted::of(wanted), model));
+    let got = names(&fleet, for_pull(&fleet, &read(wanted), model));
     assert_eq!(got, expected.map(String::from));
 }
 
@@ -137,7 +148,7 @@ fn cat_09_a_held_model_is_pulled_wherever_it_is_and_a_named_node_at_its_word() {
 #[track_caller]
 fn check_holders(told: &[Told], wanted: Option<&str>, model: &str, expected: Result<&str, Misplaced>) {
     let fleet = fleet(told);
-    let got = names(&fleet, for_holders(&fleet, &Wanted::of(wanted), model));
+    let got = names(&fleet, for_holders(&fleet, &read(wanted), model));
     assert_eq!(got, expected.map(String::from));
 }
 
@@ -162,7 +173,7 @@ fn cat_09_a_delete_goes_to_every_holder() {
 fn a_push_is_one_usable_holder_s() {
     let down = Told { name: "a", healthy: false, ..PLAIN };
     let fleet = fleet(&[down, Told { name: "c", tier: 1, ..PLAIN }, Told { name: "b", ..PLAIN }]);
-    let push = |wanted| names(&fleet, for_push(&fleet, &Wanted::of(wanted), "moss:7b").map(|place| vec![place]));
+    let push = |wanted| names(&fleet, for_push(&fleet, &read(wanted), "moss:7b").map(|place| vec![place]));
     assert_eq!(push(None), Ok("b".into()));
     assert_eq!(push(Some("c")), Ok("c".into()));
     assert_eq!(push(Some("a")), Err(Misplaced::HoldersDown));
@@ -173,7 +184,7 @@ fn cat_10_blobs_stay_together() {
     let down = Told { name: "c", healthy: false, ..PLAIN };
     let fleet = fleet(&[Told { name: "a", ..PLAIN }, Told { name: "b", models: &[], ..PLAIN }, down]);
     let [a, b, c] = [0, 1, 2].map(UpstreamId);
-    let blob = |wanted, known: &[Option<UpstreamId>]| name(&fleet, for_blob(&fleet, &Wanted::of(wanted), known));
+    let blob = |wanted, known: &[Option<UpstreamId>]| name(&fleet, for_blob(&fleet, &read(wanted), known));
     assert_eq!(blob(None, &[None, None]), Ok("b".into()));
     assert_eq!(blob(None, &[Some(a), Some(b)]), Ok("a".into()));
     assert_eq!(blob(None, &[Some(c), Some(a)]), Ok("a".into()));
@@ -189,9 +200,8 @@ fn cat_10_a_create_goes_where_its_parts_are() {
         Told { name: "c", healthy: false, models: &[("oak:1b", 1)], ..PLAIN },
     ]);
     let [a, b] = [0, 1].map(UpstreamId);
-    let create = |wanted, blobs: &[UpstreamId], from, usual| {
-        name(&fleet, for_create(&fleet, &Wanted::of(wanted), blobs, from, usual))
-    };
+    let create =
+        |wanted, blobs: &[UpstreamId], from, usual| name(&fleet, for_create(&fleet, &read(wanted), blobs, from, usual));
     assert_eq!(create(None, &[a, a], None, Some(b)), Ok("a".into()));
     assert_eq!(create(None, &[a, b], None, None), Err(Misplaced::Scattered));
     assert_eq!(create(Some("b"), &[a], None, None), Err(Misplaced::Scattered));

@@ -5,7 +5,7 @@
 //! a time, and nodes that only their checks speak against are used. A refused connection, a load in
 //! progress and a node never seen up are facts, and are not overlooked.
 
-use super::{Exclusion, Fleet, Holding, Moment, Offer, Pool, Upstream, upstream_of};
+use super::{Exclusion, Fleet, Holding, Moment, Offer, Pool, Query, Upstream, upstream_of};
 use crate::routing::breaker::Bar;
 
 /// Of the holders of a model that connections still open to, the share that health checks may take out.
@@ -25,14 +25,15 @@ pub fn left_alone(upstream: &Upstream, holding: &Holding, now: Moment) -> Option
 }
 
 /// Lets enough of those in again that only their checks speak against. Each must prove itself: one
-/// request at a time, until an answer since then shows that it serves. So a hung node costs one request.
-pub fn keep_enough(fleet: &Fleet, pool: &mut Pool) {
+/// request at a time, until an answer since then shows that it serves. So a hung node costs one request,
+/// and none that has waited for another in vain.
+pub fn keep_enough(fleet: &Fleet, query: &Query, pool: &mut Pool) {
     let by_checks = |offer: &Offer, reason: Exclusion| {
         reason == Exclusion::Unhealthy && upstream_of(fleet, offer.holding).is_out_by_checks()
     };
     let out = pool.excluded.iter().filter(|(offer, reason)| by_checks(offer, *reason)).count();
     let all = pool.eligible.len() + out;
-    if pool.eligible.is_empty() || out as f64 <= OUT_BY_CHECKS_MAX * all as f64 {
+    if !query.tried.is_empty() || pool.eligible.is_empty() || out as f64 <= OUT_BY_CHECKS_MAX * all as f64 {
         return;
     }
     let serves = |offer: &Offer| {
@@ -44,14 +45,23 @@ pub fn keep_enough(fleet: &Fleet, pool: &mut Pool) {
     pool.eligible.extend(kept.map(|(offer, _)| offer));
 }
 
-/// Takes back whoever can be used at all; true if that is anybody.
+/// Takes back whoever can be used at all; true if that is anybody. Those that answer their checks come
+/// first: one that failed before fails at once if it does again, one that answers no check may hang.
 pub fn recall(fleet: &Fleet, pool: &mut Pool, now: Moment) -> bool {
-    let recalled = pool.excluded.extract_if(.., |(offer, reason)| match reason {
+    let is_usable = |offer: &Offer, reason: Exclusion| match reason {
         Exclusion::Unhealthy => upstream_of(fleet, offer.holding).is_out_by_checks(),
-        _ => last_resort_at(fleet, offer, *reason).is_some_and(|at| at <= now),
-    });
-    pool.eligible.extend(recalled.map(|(offer, _)| offer));
-    !pool.eligible.is_empty()
+        _ => last_resort_at(fleet, offer, reason).is_some_and(|at| at <= now),
+    };
+    for answers_checks in [true, false] {
+        let recalled = pool.excluded.extract_if(.., |(offer, reason)| {
+            upstream_of(fleet, offer.holding).healthy == answers_checks && is_usable(offer, *reason)
+        });
+        pool.eligible.extend(recalled.map(|(offer, _)| offer));
+        if !pool.eligible.is_empty() {
+            return true;
+        }
+    }
+    false
 }
 
 /// The earliest time at which one of those left alone may be used: with others to serve when their time

@@ -5,7 +5,7 @@
 //! translated as it comes; a body that is one message has to be held, up to a named limit.
 
 use super::fault;
-use super::gather::Gather;
+use super::gather::{Gather, Problem};
 use super::json::Json;
 use super::line::{self, Done, Form, Piece, Took};
 use super::said;
@@ -44,10 +44,30 @@ enum Body {
 pub struct Ending {
     /// What is to be sent yet.
     pub bytes: Vec<u8>,
-    /// The client has the whole answer, or a whole error of the engine's. If not, a stream's last line has
-    /// said so; any other body has to be aborted, since nothing can be added to it.
-    pub complete: bool,
+    pub end: End,
 }
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The client has the whole answer, or a whole error of the engine's.
+    Whole,
+    /// The node failed, and a stream's last line has said so.
+    Failed,
+    /// The node failed, and nothing can say so within this body: it has to be aborted.
+    Untold,
+    /// The node did its work, but what the model wrote cannot be said in Ollama's words; the bytes say so.
+    /// Ollama does the same where it cannot read a call: it answers with an error, and calls nothing.
+    Misspoken,
+}
+
+/// Why a body that is one message cannot be translated.
+enum Unfit {
+    Node,
+    Model(&'static str),
+}
+
+/// Told where the model wrote what cannot be translated: nobody's gateway failed.
+const MISSPOKEN_STATUS: u16 = 500;
 
 impl Answer {
     /// `endpoint` and `model` are the client's: the path it called, the model as it wrote it. `status` and
@@ -85,14 +105,25 @@ impl Answer {
     pub fn finish(self, created_at: &str, took: Took) -> Ending {
         let whole = match self.body {
             Body::Stream(stream) => {
-                let (bytes, complete) = stream.finish(created_at, took);
-                return Ending { bytes, complete };
+                let (bytes, end) = stream.finish(created_at, took);
+                return Ending { bytes, end };
             }
-            Body::Fault(held) => Some(fault_body(self.status, &held.bytes)),
-            Body::Text(held) => held.whole().and_then(|body| text_body(body, &self.form, created_at, took)),
-            Body::Vectors(held) => held.whole().and_then(|body| vectors::translate(body, &self.form, took.total)),
+            Body::Fault(held) => Ok(fault_body(self.status, &held.bytes)),
+            Body::Text(held) => {
+                held.whole().ok_or(Unfit::Node).and_then(|body| text_body(body, &self.form, created_at, took))
+            }
+            Body::Vectors(held) => {
+                let vectors = held.whole().and_then(|body| vectors::translate(body, &self.form, took.total));
+                vectors.ok_or(Unfit::Node)
+            }
         };
-        Ending { complete: whole.is_some(), bytes: whole.unwrap_or_default() }
+        match whole {
+            Ok(bytes) => Ending { bytes, end: End::Whole },
+            Err(Unfit::Node) => Ending { bytes: Vec::new(), end: End::Untold },
+            Err(Unfit::Model(message)) => {
+                Ending { bytes: error::body(Dialect::Ollama, MISSPOKEN_STATUS, message), end: End::Misspoken }
+            }
+        }
     }
 }
 
@@ -102,20 +133,29 @@ fn fault_body(status: u16, body: &[u8]) -> Vec<u8> {
 }
 
 /// A conversation's plain answer: one object with everything in it.
-fn text_body(body: &[u8], form: &Form, at: &str, took: Took) -> Option<Vec<u8>> {
-    let said = said::read(body).filter(|said| said.has_choice)?;
+fn text_body(body: &[u8], form: &Form, at: &str, took: Took) -> Result<Vec<u8>, Unfit> {
+    let said = said::read(body).filter(|said| said.has_choice).ok_or(Unfit::Node)?;
     let reason = said.finish.as_deref().unwrap_or("stop");
     let mut calls = Gather::default();
-    said.tool_calls.map_or(Ok(()), |pieces| calls.add(pieces)).ok()?;
+    said.tool_calls.map_or(Ok(()), |pieces| calls.add(pieces))?;
     let piece = Piece {
         content: said.content.map(Json::Raw),
         thinking: said.thinking.map(Json::Raw),
-        tool_calls: calls.take().ok()?,
+        tool_calls: if line::is_cut(reason) { calls.take_whole() } else { calls.take() }?,
         logprobs: said.logprobs.map(Json::Raw),
     };
     // How long the prompt took does not show: all came at once.
     let done = Done { reason: line::done_reason(reason), usage: said.usage, total: took.total, phases: None };
-    Some(form.object(at, piece, Some(&done)).to_bytes())
+    Ok(form.object(at, piece, Some(&done)).to_bytes())
+}
+
+impl From<Problem> for Unfit {
+    fn from(problem: Problem) -> Unfit {
+        match problem {
+            Problem::Node(_) => Unfit::Node,
+            Problem::Model(message) => Unfit::Model(message),
+        }
+    }
 }
 
 /// A body kept until its end.

@@ -5,8 +5,8 @@
 use super::draft::Draft;
 use super::fields::Fields;
 use super::json::Json;
-use super::refusal::Untranslatable;
-use super::{Translated, format, message, think};
+use super::refusal::{Untranslatable, refuse};
+use super::{Translated, format, message, raw, think};
 use crate::routing::ask::Endpoint;
 
 /// Fields of a conversation or a prompt that have no translation, and why.
@@ -20,7 +20,11 @@ pub(super) const UNTRANSLATABLE: [(&str, &str); 4] = [
 pub(super) fn request(fields: Fields<'_>, model: &str) -> Result<Translated, Untranslatable> {
     let mut draft = Draft::new(Endpoint::OpenAiChat, model, fields);
     draft.refuse(&UNTRANSLATABLE)?;
-    let Some(messages) = draft.take_filled("messages") else {
+    let messages = draft.take("messages");
+    if messages.is_some_and(|messages| !raw::is_list(messages)) {
+        return refuse("messages", "it is not a list");
+    }
+    let Some(messages) = messages.filter(|messages| raw::is_filled(messages)) else {
         return draft.nothing();
     };
     draft.body.put("messages", message::list(messages)?);

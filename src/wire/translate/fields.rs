@@ -31,6 +31,10 @@ impl<'a> Fields<'a> {
         serde_json::from_str(raw.get()).ok()
     }
 
+    pub fn get(&self, name: &str) -> Option<&'a RawValue> {
+        self.0.iter().find(|(key, _)| key == name).map(|(_, value)| *value)
+    }
+
     /// Takes a member out; null is as good as absent.
     pub fn take(&mut self, name: &str) -> Option<&'a RawValue> {
         let at = self.0.iter().position(|(key, _)| key == name)?;

@@ -18,9 +18,16 @@ const CALLS_MAX: usize = 128;
 /// Most bytes of all their ids, names and arguments together.
 const BYTES_MAX: usize = 1024 * 1024;
 
-const TOO_LONG: &str = "the node's tool calls are too long to be translated";
-const UNREADABLE: &str = "the node sent a tool call that cannot be read";
-const NOT_AN_OBJECT: &str = "the model called a tool with arguments that are not a JSON object";
+const UNREADABLE: Problem = Problem::Node("the node sent a tool call that cannot be read");
+const TOO_LONG: Problem = Problem::Model("the model's tool calls are too long to be translated");
+const NOT_AN_OBJECT: Problem = Problem::Model("the model called a tool with arguments that are not a JSON object");
+
+/// Why calls cannot be told, by whose doing that is: what a model writes is no fault of the node's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Problem {
+    Node(&'static str),
+    Model(&'static str),
+}
 
 #[derive(Debug, Default)]
 pub(super) struct Gather {
@@ -38,22 +45,26 @@ struct Call {
 
 impl Gather {
     /// Adds the pieces of one message.
-    pub fn add(&mut self, pieces: &RawValue) -> Result<(), &'static str> {
+    pub fn add(&mut self, pieces: &RawValue) -> Result<(), Problem> {
         let pieces = raw::items(pieces).ok_or(UNREADABLE)?;
         pieces.into_iter().try_for_each(|piece| self.piece(Fields::of(piece).ok_or(UNREADABLE)?))
     }
 
     /// The calls so far, whole, in Ollama's form. None are left.
-    pub fn take(&mut self) -> Result<Option<Json<'static>>, &'static str> {
-        if self.calls.is_empty() {
-            return Ok(None);
-        }
+    pub fn take(&mut self) -> Result<Option<Json<'static>>, Problem> {
         self.bytes = 0;
         let calls = std::mem::take(&mut self.calls).into_iter().enumerate();
-        Ok(Some(Json::List(calls.map(|(at, call)| call.finish(at)).collect::<Result<_, _>>()?)))
+        let calls: Vec<_> = calls.map(|(at, call)| call.finish(at)).collect::<Result<_, _>>()?;
+        Ok((!calls.is_empty()).then_some(Json::List(calls)))
     }
 
-    fn piece(&mut self, mut piece: Fields<'_>) -> Result<(), &'static str> {
+    /// The same of an answer that was cut off: a call that is not whole was not made.
+    pub fn take_whole(&mut self) -> Result<Option<Json<'static>>, Problem> {
+        self.calls.retain(Call::is_whole);
+        self.take()
+    }
+
+    fn piece(&mut self, mut piece: Fields<'_>) -> Result<(), Problem> {
         let index = piece.take("index").and_then(raw::count);
         let mut function = piece.take_fields("function");
         let (id, name) = (read(piece.take("id"))?, read(function.take("name"))?);
@@ -79,7 +90,7 @@ impl Gather {
     }
 
     /// The call that a piece goes on with, or a new one.
-    fn call_of(&mut self, index: Option<u64>, id: &str, name: &str) -> Result<&mut Call, &'static str> {
+    fn call_of(&mut self, index: Option<u64>, id: &str, name: &str) -> Result<&mut Call, Problem> {
         let known = match index {
             Some(_) => self.calls.iter().rposition(|call| call.index == index),
             None if name.is_empty() => self.calls.len().checked_sub(1),
@@ -98,7 +109,11 @@ impl Gather {
 }
 
 impl Call {
-    fn finish(self, at: usize) -> Result<Json<'static>, &'static str> {
+    fn is_whole(&self) -> bool {
+        serde_json::from_str::<&RawValue>(&self.arguments).is_ok_and(raw::is_object)
+    }
+
+    fn finish(self, at: usize) -> Result<Json<'static>, Problem> {
         let arguments = if self.arguments.trim_ascii().is_empty() { "{}".to_owned() } else { self.arguments };
         let arguments = RawValue::from_string(arguments).map_err(|_| NOT_AN_OBJECT)?;
         if !raw::is_object(&arguments) {
@@ -116,7 +131,7 @@ impl Call {
     }
 }
 
-fn read(text: Option<&RawValue>) -> Result<Cow<'_, str>, &'static str> {
+fn read(text: Option<&RawValue>) -> Result<Cow<'_, str>, Problem> {
     text.map_or(Ok(Cow::Borrowed("")), |raw| raw::text(raw).ok_or(UNREADABLE))
 }
 
@@ -124,7 +139,7 @@ fn read(text: Option<&RawValue>) -> Result<Cow<'_, str>, &'static str> {
 mod tests {
     use super::*;
 
-    fn gathered(messages: &[&str]) -> Result<String, &'static str> {
+    fn gathered(messages: &[&str]) -> Result<String, Problem> {
         let mut gather = Gather::default();
         for message in messages {
             gather.add(serde_json::from_str(message).unwrap())?;

@@ -35,12 +35,13 @@ pub(super) fn request(mut fields: Fields<'_>, model: &str) -> Result<Translated,
     let mut draft = Draft::new(to, model, fields);
     draft.refuse(&chat::UNTRANSLATABLE)?;
     draft.refuse(&UNTRANSLATABLE)?;
-    let Some(prompt) = draft.take_filled("prompt") else {
-        return draft.nothing();
-    };
-    if !raw::is_text(prompt) {
+    let prompt = draft.take("prompt");
+    if prompt.is_some_and(|prompt| !raw::is_text(prompt)) {
         return refuse("prompt", "it is not a text");
     }
+    let Some(prompt) = prompt.filter(|prompt| raw::is_filled(prompt)) else {
+        return draft.nothing();
+    };
     if is_raw {
         return completion(draft, prompt);
     }

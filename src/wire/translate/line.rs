@@ -89,6 +89,11 @@ pub(super) fn done_reason(finish: &str) -> &str {
     }
 }
 
+/// Whether OpenAI's word says that the model was stopped in the midst of what it wrote.
+pub(super) fn is_cut(finish: &str) -> bool {
+    matches!(finish, "length" | "content_filter")
+}
+
 /// Nanoseconds; `None` for none.
 pub(super) fn nanos<'a>(duration: Duration) -> Option<Json<'a>> {
     let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);

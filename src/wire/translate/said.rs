@@ -1,6 +1,6 @@
 //! One message of an engine's answer: an event of a stream, or all of a plain answer.
 //!
-//! Texts stay as they were written. Only the first choice is looked at; a request never asks for more.
+//! Texts stay as they were written. Only the choice of index 0 is looked at; a request never asks for more.
 
 use std::borrow::Cow;
 
@@ -50,9 +50,12 @@ pub(super) fn read(json: &[u8]) -> Option<Said<'_>> {
     }
     let mut said = Said { usage: Usage::take(&mut fields), ..Said::default() };
     let choices = fields.take("choices").map_or(Some(Vec::new()), raw::items)?;
-    if let Some(choice) = choices.first() {
+    let choices = choices.into_iter().map(Fields::of).collect::<Option<Vec<_>>>()?;
+    // A server that numbers none means the first.
+    let at = choices.iter().position(|choice| choice.get("index").and_then(raw::count) == Some(0)).unwrap_or(0);
+    if let Some(choice) = choices.into_iter().nth(at) {
         said.has_choice = true;
-        said.choice(Fields::of(choice)?)?;
+        said.choice(choice)?;
     }
     Some(said)
 }
@@ -85,6 +88,13 @@ mod tests {
         ] {
             assert_eq!(read(json.as_bytes()).unwrap().content.unwrap().get(), r#""Hi \ud83d""#, "{json}");
         }
+    }
+
+    #[test]
+    fn of_several_choices_the_one_of_index_0_counts_wherever_it_stands() {
+        let json =
+            r#"{"choices":[{"index":1,"delta":{"content":"B"}},{"index":0,"delta":{"content":"A"}},{"index":0}]}"#;
+        assert_eq!(read(json.as_bytes()).unwrap().content.unwrap().get(), r#""A""#);
     }
 
     #[test]

@@ -4,8 +4,9 @@
 //! since Ollama tells them whole. The last line waits for the end, because counts come after the last word.
 //! A stream that breaks off, or says what cannot be read, ends with an error and never with `done:true`.
 
+use super::answer::End;
 use super::fault;
-use super::gather::Gather;
+use super::gather::{Gather, Problem};
 use super::json::Json;
 use super::line::{self, Done, Form, Piece, Took};
 use super::said::{self, Usage};
@@ -35,6 +36,8 @@ struct Talk {
     finish: Option<String>,
     marked: bool,
     failed: bool,
+    /// It failed by what the model wrote.
+    misspoken: bool,
     /// No more bytes come: what cannot be read was cut.
     ended: bool,
 }
@@ -48,6 +51,7 @@ impl Stream {
             finish: None,
             marked: false,
             failed: false,
+            misspoken: false,
             ended: false,
         };
         Stream { events: Events::default(), begun: 0, talk }
@@ -73,8 +77,8 @@ impl Stream {
         out
     }
 
-    /// The last line, and whether the answer is whole.
-    pub fn finish(mut self, at: &str, took: Took) -> (Vec<u8>, bool) {
+    /// The last line, and how the answer ends.
+    pub fn finish(mut self, at: &str, took: Took) -> (Vec<u8>, End) {
         let mut out = Vec::new();
         let talk = &mut self.talk;
         talk.ended = true;
@@ -88,7 +92,12 @@ impl Stream {
         if !talk.failed {
             talk.last(at, took, &mut out);
         }
-        (out, !talk.failed)
+        let end = match talk.failed {
+            true if talk.misspoken => End::Misspoken,
+            true => End::Failed,
+            false => End::Whole,
+        };
+        (out, end)
     }
 }
 
@@ -113,8 +122,8 @@ impl Talk {
         if event.is_error {
             self.fail(fault::text(data).as_deref().unwrap_or(NO_WORDS), out);
         } else if data == b"[DONE]" {
-            self.tell_calls(at, out);
             self.marked = true;
+            self.tell_calls(at, out);
         } else if !data.is_empty() {
             self.message(data, at, out);
         }
@@ -138,7 +147,7 @@ impl Talk {
             line::write(&self.form.object(at, piece, None), out);
         }
         if let Some(Err(problem)) = said.tool_calls.map(|pieces| self.calls.add(pieces)) {
-            return self.fail(problem, out);
+            return self.object_to(problem, out);
         }
         if let Some(finish) = said.finish {
             self.finish = Some(finish.into_owned());
@@ -150,13 +159,24 @@ impl Talk {
         if self.failed {
             return;
         }
-        match self.calls.take() {
+        let is_cut = self.finish.as_deref().map_or(self.ended && !self.marked, line::is_cut);
+        match if is_cut { self.calls.take_whole() } else { self.calls.take() } {
             Ok(None) => {}
             Ok(tool_calls) => {
                 let piece = Piece { tool_calls, ..Piece::default() };
                 line::write(&self.form.object(at, piece, None), out);
             }
-            Err(problem) => self.fail(problem, out),
+            Err(problem) => self.object_to(problem, out),
+        }
+    }
+
+    fn object_to(&mut self, problem: Problem, out: &mut Vec<u8>) {
+        match problem {
+            Problem::Node(message) => self.fail(message, out),
+            Problem::Model(message) => {
+                self.fail(message, out);
+                self.misspoken = true;
+            }
         }
     }
 

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use warmgate::routing::ask::Endpoint;
 use warmgate::routing::chain::{hash_text, mix};
-use warmgate::wire::translate::{Answer, Took};
+use warmgate::wire::translate::{Answer, End, Took};
 
 use super::literals::{contains, meant};
 use super::observe::cut;
@@ -84,7 +84,7 @@ fn translated<'a>(
     let took = Took { first_token: Duration::from_millis(5), total: Duration::from_millis(9) };
     let ending = answer.finish(AT, took);
     told.extend(ending.bytes);
-    (told, ending.complete)
+    (told, ending.end == End::Whole)
 }
 
 #[derive(Deserialize)]
@@ -122,7 +122,10 @@ fn is_stream(told: &[u8], complete: bool, input: &[u8]) -> Result<u64, String> {
 
 fn is_whole(told: &[u8], complete: bool, status: u16, input: &[u8]) -> Result<u64, String> {
     if !complete {
-        return law(status == 200 && told.trim_ascii().is_empty(), || "a body of half an answer".into()).map(|()| 1);
+        // Nothing, or an error where the model wrote what cannot be translated.
+        let is_error = serde_json::from_slice(told).is_ok_and(|told: Told| told.error.is_some() && !told.done);
+        let fits = status == 200 && (told.trim_ascii().is_empty() || is_error);
+        return law(fits, || "a body of half an answer".into()).map(|()| 1);
     }
     let object: Told =
         serde_json::from_slice(told).map_err(|error| format!("{error} in {}", String::from_utf8_lossy(told)))?;

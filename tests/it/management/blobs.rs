@@ -145,6 +145,23 @@ async fn cat_10_blobs_on_two_nodes_make_no_model() {
     assert_eq!(duo.gate.post("/api/create", body).await.status, 400);
 }
 
+#[tokio::test]
+async fn cat_10_a_blob_in_broken_chunks_is_refused_in_words() {
+    let duo = Duo::new().await;
+    for chunks in ["zz\r\nabc\r\n", "-1\r\n", "ffffffffffffffffff\r\n", "5\r\nabcde\r\nzz\r\n"] {
+        let mut conn = duo.gate.connect().await;
+        let head = format!("POST {} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n", path(1));
+        conn.write(format!("{head}{chunks}").as_bytes()).await;
+
+        let mut reply = conn.reply(&Request::post(&path(1), "")).await;
+
+        assert_eq!(reply.status, 400, "{chunks:?}");
+        assert_eq!(reply.json().await, json!({"error": "the request body is not framed as HTTP has it"}));
+        assert!(reply.closes_after().await, "nothing is read behind it");
+    }
+    assert!(duo.n1.blobs().is_empty() && duo.n2.blobs().is_empty(), "nothing was stored");
+}
+
 /// A gate over two nodes alike, with managing allowed.
 struct Duo {
     gate: Gate,

@@ -147,6 +147,22 @@ fn hlt_02_checks_alone_take_out_at_most_half() {
     assert!(decision.last_resort && decision.rows.len() == 2, "all out: all are used to which connections open");
 }
 
+/// A node that hangs is no better than one that failed and answers its checks.
+#[test]
+fn as_a_last_resort_those_that_answer_their_checks_come_first() {
+    let mut fleet = fleet_of(&["a", "b"]);
+    (0..3).for_each(|_| attempt(&mut fleet, A, Outcome::Failed, NOW));
+    fleet.learn_health(B, false, after(1));
+    let rows = |fleet: &Fleet, query: &Query, at| -> Vec<UpstreamId> {
+        decide(fleet, query, at).rows.iter().map(|row| row.upstream).collect()
+    };
+    assert_eq!(rows(&fleet, &turn(1, 1), after(2)), [A]);
+    let failed_there = Query { tried: vec![holding_of(&fleet, A)], ..turn(1, 1) };
+    assert_eq!(rows(&fleet, &failed_there, after(2)), [B], "rather than nobody");
+    fleet.learn_health(A, false, after(3));
+    assert_eq!(rows(&fleet, &turn(1, 1), after(3)).len(), 2);
+}
+
 #[test]
 fn a_refused_connection_a_load_and_a_node_never_seen_are_not_overlooked() {
     let mut fleet = fleet_of(&["a", "b"]);

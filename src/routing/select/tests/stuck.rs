@@ -157,6 +157,26 @@ fn a_node_that_fails_its_checks_loses_what_waits_there() {
     assert_eq!(elsewhere(&fleet, &turn(7, 1), place, after(13)), Elsewhere::Nowhere);
 }
 
+/// A node that hangs while most others do, too, gets a request to prove itself by.
+#[test]
+fn who_proves_a_node_that_is_out_waits_for_one_check_and_proves_no_other() {
+    let mut fleet = fleet_of(&["n1", "n2", "n3"]);
+    for id in [N1, N2] {
+        fleet.learn_health(id, false, after(10));
+    }
+    let decided = |fleet: &Fleet, query: &Query| decide(fleet, query, after(11)).rows.len();
+    assert_eq!(decided(&fleet, &turn(1, 1)), 3, "two of three may not be out by checks alone");
+    let proof = send_to(&mut fleet, N1, after(11));
+    fleet.learn_no_answer(N1, after(9));
+    assert_eq!(fleet.sweep(after(14)), [], "the check was under way");
+    fleet.learn_no_answer(N1, after(14));
+    assert_eq!(fleet.sweep(after(19)), [proof]);
+    let moved = Query { tried: vec![fleet.bookings[&proof].holding], ..turn(1, 1) };
+    assert_eq!(decided(&fleet, &moved), 1, "it goes where answers come from");
+    fleet.end(proof, Outcome::Void, after(19));
+    assert_eq!(decided(&fleet, &turn(1, 1)), 3, "another may prove it");
+}
+
 fn row_of(rows: &[Row], id: UpstreamId) -> &Row {
     rows.iter().find(|row| row.upstream == id).expect("eligible")
 }

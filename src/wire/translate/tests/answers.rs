@@ -10,7 +10,7 @@ fn check(endpoint: Endpoint, status: u16, body: &str, expected: Value) {
     let chunks: Vec<&[u8]> = body.as_bytes().chunks(5).collect();
     for chunks in [&[body.as_bytes()][..], &chunks] {
         let ending = translated(endpoint, status, JSON, chunks);
-        assert!(ending.complete);
+        assert!(ending.end == End::Whole);
         assert_eq!(super::json(&ending.bytes), expected);
     }
 }
@@ -77,7 +77,7 @@ fn errors_are_texts() {
 
 #[test]
 fn str_10_a_body_that_is_no_answer_is_not_complete() {
-    let none = Ending { bytes: Vec::new(), complete: false };
+    let none = Ending { bytes: Vec::new(), end: End::Untold };
     for body in ["", "{}", "OK", r#"{"choices":[]}"#, r#"{"error":"x"}"#, &LLAMA_CPP.trim()[..100]] {
         assert_eq!(translated(OllamaChat, 200, JSON, &[body.as_bytes()]), none, "{body}");
     }
@@ -86,6 +86,24 @@ fn str_10_a_body_that_is_no_answer_is_not_complete() {
     }
     let long = format!(r#"{{"choices":[{{"message":{{"content":"{}"}}}}]}}"#, "x".repeat(4 << 20));
     assert_eq!(translated(OllamaChat, 200, JSON, &[long.as_bytes()]), none);
+}
+
+#[test]
+fn arguments_that_are_no_object_are_the_models_doing() {
+    let body = |finish: &str| {
+        let call = |arguments: &str| json!({"function": {"name": "f", "arguments": arguments}});
+        let message = json!({"content": "Hm", "tool_calls": [call("{}"), call("{\"x\":")]});
+        json!({"choices": [{"message": message, "finish_reason": finish}]}).to_string()
+    };
+    let ending = translated(OllamaChat, 200, JSON, &[body("tool_calls").as_bytes()]);
+    let error = json!({"error": "the model called a tool with arguments that are not a JSON object"});
+    assert_eq!((super::json(&ending.bytes), ending.end), (error, End::Misspoken));
+
+    let ending = translated(OllamaChat, 200, JSON, &[body("length").as_bytes()]);
+    let told = super::json(&ending.bytes);
+    let calls = json!([{"function": {"index": 0, "name": "f", "arguments": {}}}]);
+    assert_eq!((&told["message"]["tool_calls"], &told["done_reason"]), (&calls, &json!("length")));
+    assert_eq!((&told["message"]["content"], ending.end), (&json!("Hm"), End::Whole));
 }
 
 #[test]

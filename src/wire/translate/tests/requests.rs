@@ -173,6 +173,16 @@ fn acc_04_a_batch_goes_as_one() {
 }
 
 #[test]
+fn a_field_of_another_type_is_no_request_to_load() {
+    for wrong in [json!({}), json!(false), json!("")] {
+        check_refused(OllamaChat, json!({"model": "m", "messages": wrong}), "messages");
+    }
+    for wrong in [json!({}), json!([]), json!(false)] {
+        check_refused(OllamaGenerate, json!({"model": "m", "prompt": wrong}), "prompt");
+    }
+}
+
+#[test]
 fn a_request_to_load_runs_nothing() {
     for (endpoint, body) in [
         (OllamaChat, json!({"model": "m"})),

@@ -33,7 +33,7 @@ fn check(events: &str, expected: &[Value], complete: bool) {
     let single: Vec<&[u8]> = events.as_bytes().chunks(1).collect();
     for chunks in [&[events.as_bytes()][..], &single] {
         let ending = translated(OllamaChat, 200, SSE, chunks);
-        assert_eq!((lines(&ending.bytes), ending.complete), (expected.to_vec(), complete));
+        assert_eq!((lines(&ending.bytes), ending.end == End::Whole), (expected.to_vec(), complete));
     }
 }
 
@@ -73,7 +73,7 @@ fn a_prompts_answer_is_text_beside_its_model() {
         let lines = lines(&ending.bytes);
         assert_eq!(lines[0], json!({"model": "qwen3:32b", "created_at": NOW, "response": "Hi", "done": false}));
         assert_eq!((&lines[1]["response"], &lines[1]["done_reason"]), (&json!(""), &json!("stop")));
-        assert!(lines[1].get("eval_count").is_none() && ending.complete);
+        assert!(lines[1].get("eval_count").is_none() && ending.end == End::Whole);
     }
 }
 
@@ -117,15 +117,43 @@ fn str_06_an_event_that_is_too_long_fails_and_is_not_left_out() {
     for chunks in [&[&bytes[..]][..], &chunks] {
         let ending = translated(OllamaChat, 200, SSE, chunks);
         let too_long = json!({"error": "the node sent an event that is too long to be translated"});
-        assert_eq!((lines(&ending.bytes), ending.complete), (vec![hi(), too_long], false));
+        assert_eq!((lines(&ending.bytes), ending.end == End::Whole), (vec![hi(), too_long], false));
+    }
+}
+
+/// An event with one call and the model's reason to stop.
+fn called(arguments: &str, finish: &str) -> String {
+    let call = json!([{"index": 0, "function": {"name": "f", "arguments": arguments}}]);
+    format!("data: {}\n\n", json!({"choices": [{"delta": {"tool_calls": call}, "finish_reason": finish}]}))
+}
+
+#[test]
+fn a_call_with_broken_arguments_is_one_error_and_the_models_doing() {
+    for bytes in [called("{", "tool_calls"), called("[1]", "stop"), called("x", "tool_calls") + "data: [DONE]\n\n"] {
+        let ending = translated(OllamaChat, 200, SSE, &[bytes.as_bytes()]);
+        let error = json!({"error": "the model called a tool with arguments that are not a JSON object"});
+        assert_eq!((lines(&ending.bytes), ending.end), (vec![error], End::Misspoken));
     }
 }
 
 #[test]
-fn a_call_with_broken_arguments_is_an_error() {
-    let call = "data: {\"choices\":[{\"delta\":{\"tool_calls\":[{\"index\":0,\"function\":{\"name\":\"f\",\"arguments\":\"{\"}}]},\"finish_reason\":\"tool_calls\"}]}\n\n";
-    let error = json!({"error": "the model called a tool with arguments that are not a JSON object"});
-    check(call, &[error], false);
+fn a_call_cut_off_by_the_length_was_not_made() {
+    let mut uncounted = last("length");
+    uncounted.as_object_mut().unwrap().retain(|name, _| !name.ends_with("_count"));
+    let whole = json!({"choices": [{"delta": {"tool_calls": [{"index": 1, "id": "w", "function": {"name": "g", "arguments": "{}"}}]}}]});
+    for cut in ["", "{\"x\":", "{\"x\":\"a"] {
+        check(&format!("{HI}{}data: [DONE]\n\n", called(cut, "length")), &[hi(), uncounted.clone()], true);
+        let ending =
+            translated(OllamaChat, 200, SSE, &[format!("data: {whole}\n\n{}", called(cut, "length")).as_bytes()]);
+        let told = lines(&ending.bytes);
+        let calls = json!([{"id": "w", "function": {"index": 0, "name": "g", "arguments": {}}}]);
+        assert_eq!((&told[0]["message"]["tool_calls"], &told[1]["done_reason"]), (&calls, &json!("length")));
+    }
+    check(
+        &format!("{HI}{}", called("{", "").replace(",\"finish_reason\":\"\"", "")),
+        &[hi(), json!({"error": "the node's answer ended before it was complete"})],
+        false,
+    );
 }
 
 #[test]
@@ -137,5 +165,5 @@ fn arguments_laid_out_over_lines_stay_one_line() {
         lines[0]["message"]["tool_calls"],
         json!([{"function": {"index": 0, "name": "f", "arguments": {"x": "a\nb"}}}])
     );
-    assert_eq!((lines.len(), ending.complete), (2, true));
+    assert_eq!((lines.len(), ending.end == End::Whole), (2, true));
 }
