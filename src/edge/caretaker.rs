@@ -102,7 +102,7 @@ impl Caretaker {
 
     /// Looks at names and health at every interval, and soon after there are news.
     async fn keep_checking(&self, mut news: watch::Receiver<u64>) {
-        let mut ticks = interval(self.ingress.plan.health.interval.0);
+        let mut ticks = interval(self.ingress.plan().health.interval.0);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         ticks.tick().await;
         loop {
@@ -134,11 +134,12 @@ impl Caretaker {
 
     fn telemetry(&self) -> Telemetry {
         let ingress = &self.ingress;
+        let plan = ingress.plan();
         Telemetry {
             fleet: ingress.fleet.clone(),
             fetcher: ingress.fetcher.clone(),
-            timeout: ingress.plan.health.timeout.0,
-            interval: ingress.plan.telemetry.interval.0,
+            timeout: plan.health.timeout.0,
+            interval: plan.telemetry.interval.0,
         }
     }
 

@@ -24,7 +24,7 @@ use super::refusal::Refusal;
 use super::replay::Replay;
 use super::request_id;
 use super::translation::Translation;
-use crate::config::UsageProbe;
+use crate::config::{Plan, UsageProbe};
 use crate::routing::ask::{Ask, Dialect};
 use crate::routing::fleet::HoldingId;
 use crate::routing::moment::Moment;
@@ -47,6 +47,8 @@ use outgoing::Outgoing;
 
 pub struct Exchange {
     pub ingress: Arc<Ingress>,
+    /// The settings it began with; a reload does not change them under way.
+    pub plan: Arc<Plan>,
     pub request_id: String,
     pub dialect: Dialect,
     pub refusal: Option<Refusal>,
@@ -159,6 +161,7 @@ impl Exchange {
             receipt: Receipt { wall_ms: wall_ms(), affinity: "none", ..Receipt::default() },
             ended: false,
             _active: Active::new(&ingress.active),
+            plan: ingress.plan(),
             ingress,
         }
     }
@@ -192,7 +195,7 @@ impl Exchange {
         let prepared = if current.is_translated {
             payload.translated(&current.model, ask, memory)?
         } else {
-            let may_probe = self.ingress.plan.usage_probe == UsageProbe::On;
+            let may_probe = self.plan.usage_probe == UsageProbe::On;
             let probe = may_probe.then(|| payload.usage_probe(&current.node)).flatten();
             self.unasked = probe.map(|_| Unasked::default());
             let probe = probe.cloned().into_iter().collect();
@@ -347,7 +350,7 @@ impl Exchange {
             return vec![("x-fleet-node", nodes)];
         }
         let (Some(attempt), Some(current), true) =
-            (self.receipt.attempts.last(), &self.current, self.ingress.plan.routing_headers)
+            (self.receipt.attempts.last(), &self.current, self.plan.routing_headers)
         else {
             return Vec::new();
         };

@@ -60,11 +60,11 @@ impl Gateway {
         Gateway { ingress }
     }
 
-    fn peer(&self, node: &Node) -> Result<HttpPeer> {
+    fn peer(&self, node: &Node, exchange: &Exchange) -> Result<HttpPeer> {
         let Some(address) = node.address.load_full() else {
             return Error::e_explain(ErrorType::ConnectNoRoute, "the node has no address");
         };
-        let timeouts = &self.ingress.plan.timeouts;
+        let timeouts = &exchange.plan.timeouts;
         let mut peer = node.target.peer(*address);
         peer.options.connection_timeout = Some(timeouts.connect.0);
         peer.options.total_connection_timeout = Some(timeouts.connect.0 * 2);
@@ -84,7 +84,7 @@ impl ProxyHttp for Gateway {
 
     /// Not the default: it registers a compressor, and streams must never be compressed.
     fn init_downstream_modules(&self, modules: &mut HttpModules) {
-        let cors = &self.ingress.plan.cors;
+        let cors = &self.ingress.plan().cors;
         if !cors.origins.is_empty() {
             modules.add_module(Box::new(Leaves(Arc::new(cors.clone()))));
         }
@@ -96,7 +96,7 @@ impl ProxyHttp for Gateway {
     }
 
     async fn request_filter(&self, session: &mut Session, exchange: &mut Exchange) -> Result<bool> {
-        session.set_write_timeout(Some(self.ingress.plan.timeouts.client_write.0));
+        session.set_write_timeout(Some(exchange.plan.timeouts.client_write.0));
         intake::take(session, exchange).await
     }
 
@@ -105,7 +105,7 @@ impl ProxyHttp for Gateway {
             if let (Some(replay), Some(body)) = (&exchange.replay, &carried.body) {
                 replay.prepare(body.clone(), carried.patience(&self.ingress), Delivery::default());
             }
-            return match self.peer(&carried.node) {
+            return match self.peer(&carried.node, exchange) {
                 Ok(peer) => Ok(Box::new(carried.alone(peer, &self.ingress))),
                 Err(error) => {
                     exchange.give_up(Cause::ConnectFailed);
@@ -125,14 +125,14 @@ impl ProxyHttp for Gateway {
             return Error::e_explain(REFUSED, "the answer is ready without a node");
         };
         if let Some(replay) = &exchange.replay {
-            let timeouts = &self.ingress.plan.timeouts;
+            let timeouts = &exchange.plan.timeouts;
             let patience = Patience { first_byte: Some(timeouts.first_byte.0), idle: Some(timeouts.idle.0) };
             let heartbeat = timeouts.heartbeat.0.map(|every| every.0);
             let mover = replay.prepare(body, patience, Delivery { holds_head: exchange.runs_model(), heartbeat });
             exchange.watch(mover);
         }
         exchange.sent_at = self.ingress.fleet.now();
-        Ok(Box::new(self.peer(&node)?))
+        Ok(Box::new(self.peer(&node, exchange)?))
     }
 
     async fn upstream_request_filter(

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
+use arc_swap::ArcSwap;
 use pingora_load_balancing::{Backends, LoadBalancer};
 
 use super::body::BodyLimits;
@@ -32,7 +33,7 @@ use crate::routing::group::Groups;
 use crate::routing::stuck::SilenceLimits;
 
 pub struct Ingress {
-    pub plan: Plan,
+    plan: ArcSwap<Plan>,
     pub fleet: Arc<SharedFleet>,
     /// The nodes, which join and leave while all this runs.
     pub roster: Arc<Roster>,
@@ -86,7 +87,7 @@ impl Ingress {
             memory_wait: BODY_MEMORY_WAIT,
         };
         Ok(Ingress {
-            plan,
+            plan: ArcSwap::from_pointee(plan),
             roster,
             waiting_room: WaitingRoom::open(&fleet, &balancer),
             balancer,
@@ -102,6 +103,11 @@ impl Ingress {
             misfits_told: MisfitsTold::default(),
             managing: Managing::default(),
         })
+    }
+
+    /// The settings in force. Whoever needs them for longer than a step keeps what this gives.
+    pub fn plan(&self) -> Arc<Plan> {
+        self.plan.load_full()
     }
 
     /// A node, be it that it left not long ago.
@@ -121,7 +127,7 @@ impl Ingress {
         };
         let nodes = self.roster.nodes();
         let usable = self.fleet.with(|fleet, now| nodes.iter().filter(|node| usable(fleet, now, node)).count());
-        match (usable, self.plan.upstreams.len()) {
+        match (usable, self.plan().upstreams.len()) {
             (1.., _) => Ok(()),
             _ if self.is_guess => Err("no upstream is configured and no engine was found on this machine; \
                                        start one, or name yours under `upstreams:`"

@@ -33,9 +33,7 @@ pub async fn take(session: &mut Session, exchange: &mut Exchange) -> Result<bool
     let (method, path) = (head.method.clone(), head.uri.path().to_string());
     let goes_round = headers::hops(head) >= headers::HOPS_MAX;
     exchange.begin(&path, header_text(session, "x-request-id"));
-    if cors::is_preflight(session.req_header())
-        && cors::leave(&exchange.ingress.plan.cors, session.req_header()).is_some()
-    {
+    if cors::is_preflight(session.req_header()) && cors::leave(&exchange.plan.cors, session.req_header()).is_some() {
         answer::preflight(session).await?;
         return Ok(true);
     }
@@ -79,7 +77,7 @@ async fn understand(session: &mut Session, exchange: &mut Exchange, endpoint: En
     let body = body::read(session, &exchange.ingress.body_limits).await.map_err(Refusal::Body)?;
     let Peeked { mut ask, model_span, option_spans, usage_edit } =
         parse(session, &body, endpoint).await?.map_err(Refusal::BadRequest)?;
-    if let Some(name) = session_name(session, &exchange.ingress.plan.affinity.headers) {
+    if let Some(name) = session_name(session, &exchange.plan.affinity.headers) {
         ask.session_name = Some(name);
     }
     ask.priority = priority(session);
@@ -123,7 +121,7 @@ const RESUME: &str = "x-fleet-resume";
 
 fn may_resume(session: &Session, exchange: &Exchange) -> bool {
     let refuses = header_text(session, RESUME).is_some_and(|said| said.eq_ignore_ascii_case("off"));
-    exchange.ingress.plan.resilience.resume_streams && !refuses
+    exchange.plan.resilience.resume_streams && !refuses
 }
 
 /// The first of the affinity headers that is there and not empty.

@@ -159,7 +159,7 @@ impl Call {
 /// True: answered here. False: the exchange holds what the proxy carries to one node.
 pub async fn take(session: &mut Session, exchange: &mut Exchange, call: Call) -> Result<bool, Refusal> {
     let ingress = exchange.ingress.clone();
-    if !ingress.plan.management {
+    if !ingress.plan().management {
         return Err(Refusal::Managing(Unmanaged::Off));
     }
     let wanted = wanted(session).map_err(|why| Refusal::Managing(Unmanaged::Misplaced(why)))?;
@@ -309,5 +309,6 @@ fn gone_in_writing(error: Box<pingora_core::Error>) -> Refusal {
 
 /// The longest that a node may say nothing while it works on a call.
 fn silence_max(ingress: &Ingress) -> std::time::Duration {
-    ingress.plan.timeouts.first_byte.0.max(ingress.plan.timeouts.idle.0)
+    let timeouts = ingress.plan().timeouts;
+    timeouts.first_byte.0.max(timeouts.idle.0)
 }

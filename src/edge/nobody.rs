@@ -61,5 +61,5 @@ fn missing(needs: Needs, reasons: &[Exclusion]) -> &'static str {
 }
 
 fn next_check_s(ingress: &Ingress) -> u64 {
-    ingress.plan.health.interval.0.as_secs()
+    ingress.plan().health.interval.0.as_secs()
 }

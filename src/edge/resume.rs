@@ -121,7 +121,7 @@ async fn ask(
 ) -> Result<(Answer, Stitch), Part> {
     let Some(node) = exchange.node().cloned() else { return Err(Part::Nobody) };
     let ingress = exchange.ingress.clone();
-    let timeouts = &ingress.plan.timeouts;
+    let timeouts = exchange.plan.timeouts;
     let silence = timeouts.first_byte.0.max(timeouts.idle.0);
     let asking = ingress.managing.asker.send(&node, header, body, Patience { connect: timeouts.connect.0, silence });
     let asked = tokio::select! {
@@ -162,7 +162,7 @@ fn begin(session: &Session, exchange: &mut Exchange, answer: &Answer) -> Result<
 
 /// Hands the rest of the answer to the client as it comes.
 async fn relay(session: &mut Session, exchange: &mut Exchange, mut answer: Answer, mut stitch: Stitch) -> Part {
-    let timeouts = exchange.ingress.plan.timeouts;
+    let timeouts = exchange.plan.timeouts;
     let mut silence: Duration = timeouts.first_byte.0.max(timeouts.idle.0);
     let mut has_begun = false;
     loop {

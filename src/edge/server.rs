@@ -73,7 +73,7 @@ pub fn serve(plan: Plan, beside: Beside) -> Result<(), ServeError> {
     ingress.is_guess = beside.is_guess;
     let ingress = Arc::new(ingress);
 
-    let mut server = Server::new_with_opt_and_conf(Opt::default(), server_conf(&ingress.plan));
+    let mut server = Server::new_with_opt_and_conf(Opt::default(), server_conf(&ingress.plan()));
     let boot = server.bootstrap_as_a_service();
     let before: Vec<_> = beside.services.into_iter().map(|service| server.add_boxed_service(service)).collect();
     let announcement = Announcement {

@@ -25,7 +25,7 @@ impl Exchange {
     /// Chooses and books the node for the next attempt; waits for one where all that could serve are busy.
     pub async fn choose(&mut self, session: &mut Session) -> Result<Arc<Node>, Unplaced> {
         let query = self.query.as_ref().ok_or(Refusal::Internal)?;
-        let at_most = self.ingress.plan.admission.queue_timeout.0.saturating_sub(self.waited);
+        let at_most = self.plan.admission.queue_timeout.0.saturating_sub(self.waited);
         let decision = match self.ingress.waiting_room.enter(query, at_most) {
             Entered::Booked(picked) => return Ok(self.settle(*picked)?),
             Entered::Waiting(ticket) => match self.wait(ticket, at_most, session).await? {
@@ -141,7 +141,7 @@ impl Exchange {
     }
 
     pub fn has_attempts_left(&self) -> bool {
-        self.receipt.attempts.len() < self.ingress.plan.resilience.attempts as usize
+        self.receipt.attempts.len() < self.plan.resilience.attempts as usize
     }
 
     /// How the head of an answer says that the attempt failed, if it does.

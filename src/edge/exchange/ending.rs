@@ -93,7 +93,7 @@ impl Exchange {
             self.count_tokens();
         }
         let receipt = std::mem::take(&mut self.receipt);
-        access_log::write(self.ingress.plan.log.access, &receipt, &|id| self.ingress.node_name(id));
+        access_log::write(self.plan.log.access, &receipt, &|id| self.ingress.node_name(id));
         if !receipt.model.is_empty() || !receipt.nodes.is_empty() {
             self.ingress.receipts.add(receipt);
         }

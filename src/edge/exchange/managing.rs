@@ -20,7 +20,7 @@ impl Exchange {
 
     /// The nodes of a managing call, where answers may tell.
     pub fn nodes_told(&self) -> Option<String> {
-        self.receipt.managed_nodes().filter(|_| self.ingress.plan.routing_headers)
+        self.receipt.managed_nodes().filter(|_| self.plan.routing_headers)
     }
 
     /// The request's body goes through without being held.

@@ -88,7 +88,7 @@ impl Exchange {
         };
         let engine = current.node.engine.get().and_then(|engine| engine.continues);
         let members = engine.filter(|_| !current.is_translated).ok_or(Refusal::Internal)?;
-        let may_probe = self.ingress.plan.usage_probe == crate::config::UsageProbe::On;
+        let may_probe = self.plan.usage_probe == crate::config::UsageProbe::On;
         let probe = may_probe.then(|| payload.usage_probe(&current.node)).flatten();
         self.unasked = probe.map(|_| Unasked::default());
         let edits = probe.cloned().into_iter().chain(prefix.edits(members)).collect();

@@ -73,11 +73,12 @@ impl Aftermath {
 
 /// Asks the node what it holds now.
 pub async fn relist(ingress: &Ingress, node: Arc<Node>) {
+    let plan = ingress.plan();
     let telemetry = Telemetry {
         fleet: ingress.fleet.clone(),
         fetcher: ingress.fetcher.clone(),
-        timeout: ingress.plan.health.timeout.0,
-        interval: ingress.plan.telemetry.interval.0,
+        timeout: plan.health.timeout.0,
+        interval: plan.telemetry.interval.0,
     };
     // On a task of its own: it is of use to all, even when the client leaves meanwhile.
     let asking = tokio::spawn(async move { telemetry.poll(&node.site).await });

@@ -89,7 +89,7 @@ pub async fn put(session: &mut Session, ingress: &Arc<Ingress>, parts: Vec<Part>
 
 async fn ask(ingress: &Ingress, part: Part) -> Told {
     let Part { node, question, aftermath } = part;
-    let patience = Patience { connect: ingress.plan.timeouts.connect.0, silence: MOMENT_MAX };
+    let patience = Patience { connect: ingress.plan().timeouts.connect.0, silence: MOMENT_MAX };
     let asking = async {
         let answer = ingress.managing.asker.ask(&node, question, patience).await?;
         let status = answer.status;

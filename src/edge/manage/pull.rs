@@ -142,7 +142,7 @@ async fn follow(
     question: Question,
     lines: mpsc::Sender<Vec<u8>>,
 ) -> Result<(), Failure> {
-    let patience = Patience { connect: ingress.plan.timeouts.connect.0, silence: silence_max(ingress) };
+    let patience = Patience { connect: ingress.plan().timeouts.connect.0, silence: silence_max(ingress) };
     let mut answer = ingress.managing.asker.ask(node, question, patience).await?;
     if answer.status != 200 {
         let status = answer.status;
