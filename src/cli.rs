@@ -5,6 +5,7 @@
 
 mod check;
 mod demo;
+mod hash_key;
 mod logging;
 mod run;
 
@@ -30,6 +31,8 @@ Examples:
   warmgate check -c conf/warmgate.yaml      is this file right, and what does it say?
   warmgate run -c conf/warmgate.yaml        serve
   warmgate run                              serve the engines that run on this machine
+  openssl rand -hex 32 | tee key | warmgate hash-key
+                                            make a key for a client, and its line for the configuration
 
 Exit codes: 0 fine, 1 failed, 2 wrong arguments or configuration.";
 
@@ -41,6 +44,8 @@ enum Command {
     Check(CheckArgs),
     /// Serve over an embedded simulated fleet, to try it with nothing but curl
     Demo(DemoArgs),
+    /// Read a client's key from standard input, print the line for `tenants` in the configuration
+    HashKey,
 }
 
 #[derive(Debug, Args)]
@@ -73,6 +78,7 @@ pub fn main() -> ExitCode {
         Command::Run(args) => run::run(args),
         Command::Check(args) => check::check(&args),
         Command::Demo(args) => demo::demo(args),
+        Command::HashKey => hash_key::hash_key(),
     }
 }
 
@@ -96,6 +102,7 @@ mod tests {
         check("warmgate run -c a.yaml", Ok("Run(RunArgs { config: Some(\"a.yaml\") })"));
         check("warmgate check --config a.yaml", Ok("Check(CheckArgs { config: \"a.yaml\" })"));
         check("warmgate demo", Ok("Demo(DemoArgs { listen: 127.0.0.1:11435, admin: 127.0.0.1:9435 })"));
+        check("warmgate hash-key", Ok("HashKey"));
         check("warmgate check", Err(2));
         check("warmgate demo --listen here", Err(2));
         check("warmgate serve", Err(2));

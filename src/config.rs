@@ -12,9 +12,11 @@ mod engine;
 mod explain;
 mod file;
 mod groups;
+mod key;
 mod lines;
 mod nearest;
 mod node;
+mod peers;
 mod plan;
 mod policy;
 mod problem;
@@ -25,6 +27,7 @@ mod secret;
 #[cfg(test)]
 mod shipped;
 mod signals;
+mod tenants;
 mod tls;
 mod upstream_url;
 
@@ -34,9 +37,11 @@ use std::path::Path;
 
 pub use cors::Cors;
 pub use engine::{default_slots, engine_names};
+pub use key::{KEY_CHARS_MAX, KeyHash, unfit as unfit_key};
+pub use peers::TrustedPeers;
 pub use plan::{
     AccessLog, Admin, Admission, Affinity, Group, GroupTarget, Health, Heartbeat, Limits, Listen, Log, Plan,
-    Resilience, Routing, Server, Shutdown, Telemetry, Timeouts, Upstream, UsageProbe,
+    Resilience, Routing, Server, Shutdown, Telemetry, Tenant, TenantLimits, Timeouts, Upstream, UsageProbe,
 };
 pub use policy::Policy;
 pub use problem::{Problem, Problems};

@@ -58,6 +58,7 @@ pub mod standing;
 pub mod state;
 pub mod target;
 pub mod telemetry;
+pub mod tenants;
 #[cfg(test)]
 mod testbed;
 pub mod translation;

@@ -65,6 +65,8 @@ pub struct Engine {
     pub fixed_models: bool,
     /// A stream of its OpenAI API ends with an event of counts if `stream_options` asks for it.
     pub counts_on_request: bool,
+    /// Requests of its OpenAI API may say a `cache_salt`, under which alone their prompts are found in its cache.
+    pub salts_cache: bool,
     /// Parallel requests a model, assumed only to divide depth by, never to limit.
     pub default_slots: u32,
     /// Statuses by which it says that it has no place for a request now; the request moves on. 429 is one of

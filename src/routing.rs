@@ -16,6 +16,7 @@ pub mod estimate;
 pub mod fleet;
 pub mod group;
 pub mod laws;
+pub mod limits;
 pub mod moment;
 pub mod name;
 pub mod placement;

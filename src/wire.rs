@@ -6,6 +6,7 @@
 //! buffer has a named limit.
 
 pub mod border;
+pub mod cache_salt;
 pub mod count;
 pub mod edit;
 pub mod error;

@@ -13,6 +13,7 @@ use super::groups::{FALLBACKS_MAX, check_models};
 use super::plan::Plan;
 use super::problem::Report;
 use super::rows::check_rows;
+use super::tenants;
 use super::upstream_url::UpstreamUrl;
 use crate::routing::placement;
 use crate::units::Span;
@@ -22,6 +23,8 @@ const UPSTREAMS_MAX: usize = 4096;
 const LISTENS_MAX: usize = 64;
 /// Each one is looked up in every request.
 const HEADERS_MAX: usize = 32;
+/// Each one is looked at in every request.
+const PEERS_MAX: usize = 256;
 /// Names go into headers, metrics and narrow screens.
 const NAME_CHARS_MAX: usize = 64;
 /// A node that is given this much more than it can run is not being queued for at all.
@@ -56,6 +59,7 @@ pub fn check_written(written: &File, report: &mut Report) {
     check_loops(written, report);
     check_rows(&upstreams[..upstreams.len().min(UPSTREAMS_MAX)], report);
     check_models(written, report);
+    tenants::check_written(written, report);
 }
 
 fn check_counts(written: &File, report: &mut Report) {
@@ -66,6 +70,7 @@ fn check_counts(written: &File, report: &mut Report) {
         ("listen", listens, 1..=LISTENS_MAX),
         ("affinity.headers", headers, 0..=HEADERS_MAX),
         ("upstreams", upstreams, 0..=UPSTREAMS_MAX),
+        ("trusted_peers", written.trusted_peers.as_ref().map(Vec::len), 0..=PEERS_MAX),
     ];
     for (path, count, range) in rows {
         if let Some(count) = count {
@@ -169,7 +174,7 @@ fn check_admission(admission: &Admission, report: &mut Report) {
     }
 }
 
-fn check_number(path: &str, number: Option<u32>, range: RangeInclusive<u32>, report: &mut Report) {
+pub fn check_number(path: &str, number: Option<u32>, range: RangeInclusive<u32>, report: &mut Report) {
     if number.is_some_and(|number| !range.contains(&number)) {
         report.add(path, format!("must be from {} to {}", range.start(), range.end()), "");
     }
@@ -254,6 +259,7 @@ pub fn check_unique<T: Eq + Hash>(
 /// Checks values against each other.
 pub fn check_together(plan: &Plan, report: &mut Report) {
     check_addresses(plan, report);
+    tenants::check_together(plan, report);
     if plan.telemetry.stale_after < plan.telemetry.interval {
         let hint = "a reading would be too old before the next one comes";
         report.add("telemetry.stale_after", "must not be below telemetry.interval", hint);

@@ -5,7 +5,7 @@
 use std::fmt::Write;
 
 use super::engine::default_slots;
-use super::plan::{Group, GroupTarget, Plan, Upstream, UsageProbe};
+use super::plan::{Group, GroupTarget, Plan, TenantLimits, Upstream, UsageProbe};
 use super::rows::{ADDRESS_MARK, Discover, RANK_MARK};
 use super::signals::constants;
 use super::tls::Tls;
@@ -19,12 +19,17 @@ impl Plan {
     pub fn explain(&self) -> String {
         let mut lines = Lines(String::new());
         for listen in &self.listen {
-            let reach = if listen.address.ip().is_loopback() { "this machine" } else { "everyone who reaches it" };
+            let reach = match (listen.address.ip().is_loopback(), self.tenants.is_empty()) {
+                (true, _) => "this machine",
+                (false, true) => "everyone who reaches it",
+                (false, false) => "everyone who reaches it with a key",
+            };
             lines.row("listen", &format!("{}, for {reach}", listen.address));
         }
         lines.row("admin", &format!("{}, for this machine", self.admin.address));
         self.explain_upstreams(&mut lines);
         self.explain_models(&mut lines);
+        self.explain_tenants(&mut lines);
         self.explain_routing(&mut lines);
         self.explain_times_and_limits(&mut lines);
         lines.0
@@ -60,6 +65,26 @@ impl Plan {
             let policy = group.policy.map_or("as for all models", |policy| policy.name());
             lines.row("  policy", policy);
         }
+    }
+
+    fn explain_tenants(&self, lines: &mut Lines) {
+        if self.tenants.is_empty() {
+            lines.row("tenants", "none; everyone who reaches it may use every model");
+        }
+        for tenant in &self.tenants {
+            lines.row("tenant", &format!("{}, keys: {}", tenant.name, tenant.keys.len()));
+            lines.row("  models", &tenant.models.as_ref().map_or("all".to_owned(), |models| models.join(", ")));
+            lines.row("  limits", &tenant.limits.summary());
+            lines.row("  priority", tenant.priority.name());
+            if tenant.management {
+                lines.row("  manages", "may pull, push, create, copy and DELETE the models it may use");
+            }
+            if tenant.cache_salt || self.cache_salt {
+                lines.row("  caches", "kept apart from those of others, at vLLM and SGLang");
+            }
+        }
+        let peers: Vec<String> = self.trusted_peers.0.iter().map(ToString::to_string).collect();
+        lines.row("believed", &if peers.is_empty() { "nobody".to_owned() } else { peers.join(", ") });
     }
 
     fn explain_routing(&self, lines: &mut Lines) {
@@ -197,6 +222,14 @@ impl Group {
     }
 }
 
+impl TenantLimits {
+    fn summary(&self) -> String {
+        let rows = [("requests a minute", self.rpm), ("tokens a minute", self.tpm), ("at once", self.concurrent)];
+        let limits = rows.iter().filter_map(|(what, limit)| Some(format!("{} {what}", (*limit)?)));
+        Some(limits.collect::<Vec<_>>().join(", ")).filter(|text| !text.is_empty()).unwrap_or("none".into())
+    }
+}
+
 impl GroupTarget {
     fn summary(&self) -> String {
         let mut text = format!("{} on {}; weight {}", self.model, self.upstream, self.weight);
@@ -317,6 +350,29 @@ models:
                 "  policy    usage",
             ],
         );
+    }
+
+    #[test]
+    fn tenants() {
+        let key = crate::config::KeyHash::of("key").written();
+        let limits = "limits: {rpm: 60, concurrent: 2}, priority: batch, management: true, cache_salt: true";
+        let text = format!(
+            "tenants: [{{name: a, keys: ['{key}'], models: ['q*', x], {limits}}}]\ntrusted_peers: [10.0.0.0/8]\nlisten: [{{address: '0.0.0.0:1'}}]"
+        );
+        check(
+            &text,
+            &[
+                "listen      0.0.0.0:1, for everyone who reaches it with a key",
+                "tenant      a, keys: 1",
+                "  models    q*, x",
+                "  limits    60 requests a minute, 2 at once",
+                "  priority  batch",
+                "  manages   may pull, push, create, copy and DELETE the models it may use",
+                "  caches    kept apart from those of others, at vLLM and SGLang",
+                "believed    10.0.0.0/8",
+            ],
+        );
+        check("", &["tenants     none; everyone who reaches it may use every model", "believed    127.0.0.1/32"]);
     }
 
     #[test]

@@ -7,6 +7,7 @@
 use std::net::SocketAddr;
 
 use http::HeaderName;
+use ipnet::IpNet;
 
 use super::cors::Origins;
 use super::engine::EngineName;
@@ -17,7 +18,9 @@ use super::problem::Report;
 use super::read::{Read, Spot, one_of, section};
 use super::rows::Discover;
 use super::secret::Source;
+use super::tenants::KeySource;
 use super::upstream_url::UpstreamUrl;
+use crate::routing::ask::Priority;
 use crate::routing::runner::OptionGuard;
 use crate::routing::signal::Signals;
 use crate::units::{Bandwidth, ByteSize, Span};
@@ -41,11 +44,15 @@ section! {
         usage_probe: UsageProbe,
         management: bool,
         routing_headers: bool,
+        trusted_peers: Vec<Option<IpNet>>,
+        tenants: Vec<Option<Tenant>>,
+        cache_salt: bool,
+        cache_salt_key: Source,
         server: Server,
         shutdown: Shutdown,
         log: Log,
     } later [
-        "trusted_peers", "state_file", "tenants"
+        "state_file", "jwt"
     ]
 }
 
@@ -146,6 +153,21 @@ section! { Telemetry { interval: Span, stale_after: Span, } later [] }
 section! { Limits { body: ByteSize, memory_for_bodies: ByteSize, header_read: Span, } later [] }
 
 section! { Cors { origins: Origins, } later [] }
+
+section! {
+    Tenant {
+        name: String,
+        keys: Vec<Option<KeySource>>,
+        keys_dir: String,
+        models: Vec<Option<String>>,
+        limits: TenantLimits,
+        priority: Priority,
+        management: bool,
+        cache_salt: bool,
+    } later []
+}
+
+section! { TenantLimits { rpm: u32, tpm: u32, concurrent: u32, } later [] }
 
 section! { Server { threads: u32, } later ["upgrade_sock", "pid_file"] }
 

@@ -10,12 +10,16 @@ use http::HeaderName;
 use serde::{Serialize, Serializer};
 
 use super::cors::Cors;
+use super::key::KeyHash;
+use super::peers::TrustedPeers;
 use super::policy::Policy;
 use super::rows::Discover;
 use super::secret::Secret;
 use super::tls::Tls;
 use super::upstream_url::UpstreamUrl;
+use crate::routing::ask::Priority;
 use crate::routing::breaker::BreakerRules;
+use crate::routing::limits::Limits as MinuteLimits;
 use crate::routing::runner::OptionGuard;
 use crate::routing::signal::Signals;
 use crate::units::{Bandwidth, ByteSize, Span};
@@ -43,6 +47,14 @@ pub struct Plan {
     pub management: bool,
     /// Whether answers carry the `X-Fleet-*` headers.
     pub routing_headers: bool,
+    /// Whose word is taken for whom they ask.
+    pub trusted_peers: TrustedPeers,
+    /// Names are unique, and no key is that of two. Empty: whoever reaches this may use everything.
+    pub tenants: Vec<Tenant>,
+    /// Whether engines keep what they cached apart for each tenant, of whom it is not said.
+    pub cache_salt: bool,
+    /// What salts are made with; `None`: others after each start.
+    pub cache_salt_key: Option<Secret>,
     pub server: Server,
     pub shutdown: Shutdown,
     pub log: Log,
@@ -117,6 +129,38 @@ pub struct GroupTarget {
     pub tpm: Option<u32>,
     /// For `policy: cost`, in any unit; finite, not negative. `None`: unknown.
     pub cost: Option<f64>,
+}
+
+/// Whose keys these are, and what they open.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Tenant {
+    /// Visible ASCII, 1 to 64 characters.
+    pub name: String,
+    /// At least one.
+    pub keys: Vec<KeyHash>,
+    /// Names that may be asked for, a `*` standing for anything; `None`: all.
+    pub models: Option<Vec<String>>,
+    pub limits: TenantLimits,
+    /// Of its requests; they can only say that they are less urgent.
+    pub priority: Priority,
+    /// Whether it may manage models where not everybody may.
+    pub management: bool,
+    /// Whether engines keep what they cached for it apart.
+    pub cache_salt: bool,
+}
+
+/// At least one each; `None`: no limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct TenantLimits {
+    pub rpm: Option<u32>,
+    pub tpm: Option<u32>,
+    pub concurrent: Option<u32>,
+}
+
+impl TenantLimits {
+    pub fn limits(&self) -> MinuteLimits {
+        MinuteLimits { requests_a_minute: self.rpm, tokens_a_minute: self.tpm, concurrent: self.concurrent }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -343,6 +387,10 @@ impl Default for Plan {
             usage_probe: UsageProbe::Off,
             management: false,
             routing_headers: true,
+            trusted_peers: TrustedPeers::default(),
+            tenants: Vec::new(),
+            cache_salt: false,
+            cache_salt_key: None,
             server: Server { threads: 0 },
             shutdown: Shutdown { grace: minutes(5) },
             log: Log { access: AccessLog::Json },

@@ -6,9 +6,11 @@
 use std::path::Path;
 
 use super::file::{self, File};
+use super::peers::TrustedPeers;
 use super::plan::{Admission, Group, GroupTarget, Listen, Plan, Resilience, Upstream};
 use super::problem::Report;
-use super::secret::Secret;
+use super::secret::{Secret, Source};
+use super::tenants;
 use super::tls::Tls;
 
 pub fn plan(written: File, folder: &Path, report: &mut Report) -> Plan {
@@ -32,6 +34,12 @@ pub fn plan(written: File, folder: &Path, report: &mut Report) -> Plan {
     lay(&mut plan.usage_probe, written.usage_probe);
     lay(&mut plan.management, written.management);
     lay(&mut plan.routing_headers, written.routing_headers);
+    if let Some(peers) = written.trusted_peers {
+        plan.trusted_peers = TrustedPeers(peers.into_iter().flatten().collect());
+    }
+    plan.tenants = tenants::resolve(written.tenants.unwrap_or_default(), folder, report);
+    lay(&mut plan.cache_salt, written.cache_salt);
+    plan.cache_salt_key = written.cache_salt_key.and_then(|source| fetch(&source, "cache_salt_key", folder, report));
     lay(&mut plan.server.threads, written.server.and_then(|server| server.threads));
     lay(&mut plan.shutdown.grace, written.shutdown.and_then(|shutdown| shutdown.grace));
     lay(&mut plan.log.access, written.log.and_then(|log| log.access));
@@ -73,10 +81,7 @@ fn resolve_upstream(written: file::Upstream, path: &str, folder: &Path, report: 
     if written.url.is_none() {
         report.add_missing(&format!("{path}.url"), "write it like http://10.0.0.5:11434");
     }
-    let api_key = written.api_key.and_then(|source| {
-        let secret = Secret::fetch(&source, folder);
-        secret.map_err(|why| report.add(format!("{path}.api_key"), why, "")).ok()
-    });
+    let api_key = written.api_key.and_then(|source| fetch(&source, &format!("{path}.api_key"), folder, report));
     let tls = written.tls.map(|tls| Tls::of(tls, &format!("{path}.tls"), folder, report));
     let mut upstream = Upstream::new(written.name?, written.url?);
     upstream.engine = written.engine.map(|engine| engine.0);
@@ -91,6 +96,11 @@ fn resolve_upstream(written: file::Upstream, path: &str, folder: &Path, report: 
     lay(&mut upstream.tier, written.tier);
     lay(&mut upstream.drain, written.drain);
     Some(upstream)
+}
+
+/// `None`: it is not there, which is reported.
+fn fetch(source: &Source, path: &str, folder: &Path, report: &mut Report) -> Option<Secret> {
+    Secret::fetch(source, folder).map_err(|why| report.add(path, why, "")).ok()
 }
 
 fn groups(written: Vec<Option<file::Group>>, report: &mut Report) -> Vec<Group> {

@@ -22,7 +22,8 @@ fn with_the_example() -> String {
     };
     let text = format!("{before}upstreams:\n{}", rest.lines().map(example).collect::<String>());
     assert!(text.contains("models: []\n"), "models are empty");
-    text.replace("models: []\n", "models:\n")
+    assert!(text.contains("tenants: []\n"), "tenants are empty");
+    text.replace("models: []\n", "models:\n").replace("tenants: []\n", "tenants:\n")
 }
 
 fn paths_of(node: &Node, path: &str, paths: &mut Vec<String>) {
@@ -44,7 +45,14 @@ fn its_examples_are_valid() {
     let text = with_the_example().replace("STUDIO_KEY", "WARMGATE_NO_SUCH_VARIABLE");
     let problems = parse(&text, Path::new("conf/warmgate.yaml")).expect_err("the files of the example are not there");
     let paths: Vec<&str> = problems.list.iter().map(|problem| problem.path.as_str()).collect();
-    let not_there = ["upstreams[0].api_key", "upstreams[1].tls.ca", "upstreams[1].tls.cert", "upstreams[1].tls.key"];
+    let not_there = [
+        "upstreams[0].api_key",
+        "upstreams[1].tls.ca",
+        "upstreams[1].tls.cert",
+        "upstreams[1].tls.key",
+        "tenants[0].keys[1]",
+        "tenants[0].keys_dir",
+    ];
     assert_eq!(paths, not_there, "{problems}");
 }
 

@@ -115,7 +115,7 @@ timeouts: {connect: 0s, idle: 5}
 
 #[test]
 fn unknown_keys() {
-    check("tenants: []", &["1: tenants: unknown key; it comes with a later version; leave it out until then"]);
+    check("state_file: x", &["1: state_file: unknown key; it comes with a later version; leave it out until then"]);
     check(
         "server: {pid_file: x}",
         &["1: server.pid_file: unknown key; it comes with a later version; leave it out until then"],
@@ -131,7 +131,7 @@ fn unknown_keys() {
     check(
         "? [a]\n: 1",
         &[
-            "1: ?: unknown key; known here: listen, admin, upstreams, models, routing, affinity, admission, resilience, timeouts, health, telemetry, limits, cors, usage_probe, management, routing_headers, server, shutdown, log",
+            "1: ?: unknown key; known here: listen, admin, upstreams, models, routing, affinity, admission, resilience, timeouts, health, telemetry, limits, cors, usage_probe, management, routing_headers, trusted_peers, tenants, cache_salt, cache_salt_key, server, shutdown, log",
         ],
     );
 }

@@ -20,6 +20,7 @@ pub fn write(form: AccessLog, receipt: &Receipt, name: &dyn Fn(UpstreamId) -> St
                 "time_ms": receipt.wall_ms,
                 "request_id": receipt.request_id,
                 "path": receipt.path,
+                "tenant": receipt.tenant,
                 "model": receipt.model,
                 "session": receipt.session,
                 "node": node,
@@ -40,8 +41,9 @@ pub fn write(form: AccessLog, receipt: &Receipt, name: &dyn Fn(UpstreamId) -> St
             let first_byte_ms = receipt.first_byte_ms.map_or_else(|| "-".into(), |ms| format!("{ms:.0}"));
             log::info!(
                 target: TARGET,
-                "{} {} {} {:?} -> {} {} {} attempts={} first_byte_ms={} total_ms={:.0}",
-                receipt.request_id, receipt.status, receipt.path, receipt.model, node, receipt.affinity,
+                "{} {} {} {} {:?} -> {} {} {} attempts={} first_byte_ms={} total_ms={:.0}",
+                receipt.request_id, receipt.status, receipt.tenant.as_deref().unwrap_or("-"), receipt.path,
+                receipt.model, node, receipt.affinity,
                 receipt.outcome, receipt.attempts.len(), first_byte_ms, receipt.total_ms,
             );
         }

@@ -64,6 +64,7 @@ impl Admin {
     fn metrics(&self) -> Vec<u8> {
         let waiting = self.ingress.fleet.with(|fleet, _| fleet.queue.len());
         self.ingress.metrics.queue_waiting.set(waiting as i64);
+        self.ingress.metrics.tenants.tell_running(&self.ingress.tenants(), self.ingress.fleet.now());
         self.ingress.metrics.text()
     }
 
@@ -89,6 +90,7 @@ impl Admin {
             "nodes": nodes,
             "discovered": names.collect::<Vec<_>>(),
             "conflicts": conflicts.collect::<Vec<_>>(),
+            "tenants": ingress.tenants().iter().map(|tenant| tenant.to_json(ingress.fleet.now())).collect::<Vec<_>>(),
         })
     }
 

@@ -9,6 +9,7 @@ use pingora_core::Result;
 use pingora_proxy::Session;
 
 use super::refusal::Refusal;
+use super::tenants::tell_limits;
 use crate::routing::ask::Dialect;
 use crate::routing::placement::OURSELVES;
 use crate::wire;
@@ -72,6 +73,12 @@ pub async fn refuse(session: &mut Session, dialect: Dialect, refusal: &Refusal, 
     header.insert_header("x-request-id", request_id)?;
     if let Refusal::WrongMethod { allow } = refusal {
         header.insert_header("allow", *allow)?;
+    }
+    if let Refusal::NoKey | Refusal::UnknownKey = refusal {
+        header.insert_header("www-authenticate", "Bearer")?;
+    }
+    if let Refusal::OverLimit { told, .. } = refusal {
+        tell_limits(&mut header, told);
     }
     if let Some(seconds) = refusal.retry_after_s() {
         header.insert_header("retry-after", seconds)?;

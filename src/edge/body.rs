@@ -137,7 +137,8 @@ pub async fn discard(session: &mut Session, bytes_max: usize, time_max: Duration
     timeout(time_max, discarding).await.unwrap_or(false)
 }
 
-fn declared_bytes(session: &Session) -> Option<usize> {
+/// The length that the request says its body has.
+pub fn declared_bytes(session: &Session) -> Option<usize> {
     let value = session.req_header().headers.get(CONTENT_LENGTH)?.to_str().ok()?;
     value.trim().parse().ok()
 }

@@ -23,6 +23,7 @@ use super::receipt::Receipt;
 use super::refusal::Refusal;
 use super::replay::Replay;
 use super::request_id;
+use super::tenants::{Admitted, Tenant};
 use super::translation::Translation;
 use crate::config::{Plan, UsageProbe};
 use crate::routing::ask::{Ask, Dialect};
@@ -42,6 +43,7 @@ mod ending;
 mod managing;
 mod outgoing;
 mod resuming;
+mod tenancy;
 
 use outgoing::Outgoing;
 
@@ -51,6 +53,10 @@ pub struct Exchange {
     pub plan: Arc<Plan>,
     pub request_id: String,
     pub dialect: Dialect,
+    /// Whose it is; `None`: nobody's in particular.
+    pub tenant: Option<Arc<Tenant>>,
+    /// Its place among its tenant's requests, as long as it has one.
+    admitted: Option<Admitted>,
     pub refusal: Option<Refusal>,
     pub replay: Option<Replay>,
     /// Of the current attempt, where the node is asked in another dialect.
@@ -135,6 +141,8 @@ impl Exchange {
         Exchange {
             request_id: String::new(),
             dialect: Dialect::Ollama,
+            tenant: None,
+            admitted: None,
             refusal: None,
             replay: None,
             translation: None,
@@ -191,15 +199,16 @@ impl Exchange {
             return Err(Refusal::Internal);
         };
         let (ask, memory) = (&query.ask, &self.ingress.body_limits.memory);
+        let salt = self.tenant.as_deref().filter(|_| current.node.salts_cache());
         self.unasked = None;
         let prepared = if current.is_translated {
-            payload.translated(&current.model, ask, memory)?
+            payload.translated(&current.model, ask, salt, memory)?
         } else {
             let may_probe = self.plan.usage_probe == UsageProbe::On;
             let probe = may_probe.then(|| payload.usage_probe(&current.node)).flatten();
             self.unasked = probe.map(|_| Unasked::default());
-            let probe = probe.cloned().into_iter().collect();
-            payload.under(&current.model, ask, &current.node, current.misfit.as_deref(), probe, memory)?
+            let edits = probe.cloned().into_iter().chain(payload.salting(ask.endpoint, salt)).collect();
+            payload.under(&current.model, ask, &current.node, current.misfit.as_deref(), edits, memory)?
         };
         let body;
         (body, self.translation) = match prepared {

@@ -27,6 +27,7 @@ use super::node::Node;
 use super::refusal::Refusal;
 use super::replay::{self, Cut, Delivery, Patience};
 use super::resume::{self, Resumed};
+use super::tenants::tell_limits;
 use super::translation::Translation;
 use super::verdict::Verdict;
 use crate::routing::retry::Cause;
@@ -141,7 +142,7 @@ impl ProxyHttp for Gateway {
         request: &mut RequestHeader,
         exchange: &mut Exchange,
     ) -> Result<()> {
-        headers::introduce(request, session)?;
+        headers::introduce(request, session, &exchange.plan.trusted_peers)?;
         exchange.address(request)
     }
 
@@ -184,6 +185,7 @@ impl ProxyHttp for Gateway {
             translation.begin(response, version)?;
         }
         headers::keep_streams_flowing(response)?;
+        tell_limits(response, &exchange.limits_told());
         for (name, value) in exchange.routing_headers() {
             headers::tell(response, name, &value);
         }

@@ -1,5 +1,6 @@
 //! What happens to headers on the way: towards the upstream, and back.
 
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, SystemTime};
 
 use http::header::{
@@ -12,6 +13,7 @@ use pingora_proxy::Session;
 
 use super::node::Node;
 use super::target::Target;
+use crate::config::TrustedPeers;
 
 /// Never sent on: what browsers add about themselves, what belongs to the connection that ends here,
 /// and what steers engines from outside.
@@ -90,17 +92,31 @@ pub fn address(request: &mut RequestHeader, target: &Target) -> Result<()> {
     }
 }
 
-/// Tells the node by which name the client asked and from where. What the client itself says of that is
-/// not believed and not passed on.
-pub fn introduce(request: &mut RequestHeader, session: &Session) -> Result<()> {
+/// Tells the node by which name the client asked, from where and for whom. What the client itself says of that
+/// is passed on only if it is one that is believed.
+pub fn introduce(request: &mut RequestHeader, session: &Session, trusted: &TrustedPeers) -> Result<()> {
+    let peer = session.client_addr().and_then(|address| address.as_inet()).map(|address| address.ip());
+    introduce_for(request, peer, trusted)
+}
+
+fn introduce_for(request: &mut RequestHeader, peer: Option<IpAddr>, trusted: &TrustedPeers) -> Result<()> {
     let host = request.headers.get(HOST).cloned();
     let host = host.or_else(|| HeaderValue::from_str(request.uri.authority()?.as_str()).ok());
-    let client = session.client_addr().and_then(|address| address.as_inet()).map(|address| address.ip().to_string());
+    let is_believed = peer.is_some_and(|peer| trusted.trusts(peer));
+    let said = |name: &str| request.headers.get(name).filter(|_| is_believed).cloned();
+    let is_scheme = |said: &HeaderValue| ["http", "https"].iter().any(|scheme| said == scheme);
+    let client = is_believed.then(|| client_said(request, trusted)).flatten().or(peer);
+    let scheme = said("x-forwarded-proto").filter(is_scheme).unwrap_or(HeaderValue::from_static("http"));
     let given = [
-        ("x-forwarded-host", host),
-        ("x-forwarded-proto", Some(HeaderValue::from_static("http"))),
-        ("x-forwarded-for", client.and_then(|address| HeaderValue::from_str(&address).ok())),
+        ("x-forwarded-host", said("x-forwarded-host").or(host)),
+        ("x-forwarded-proto", Some(scheme)),
+        ("x-forwarded-for", client.and_then(|address| HeaderValue::from_str(&address.to_string()).ok())),
     ];
+    if !is_believed {
+        let of_users = request.headers.keys().filter(|name| tells_of_user(name.as_str()));
+        let of_users: Vec<HeaderName> = of_users.cloned().collect();
+        of_users.iter().for_each(|name| drop(request.remove_header(name)));
+    }
     for (name, value) in given {
         request.remove_header(name);
         if let Some(value) = value {
@@ -108,6 +124,47 @@ pub fn introduce(request: &mut RequestHeader, session: &Session) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// The client's address in the words of proxies that are believed, each of which added the one that it saw. What
+/// stands before an address that is not believed may be made up.
+fn client_said(request: &RequestHeader, trusted: &TrustedPeers) -> Option<IpAddr> {
+    let lines = request.headers.get_all("x-forwarded-for").iter().map(|line| line.to_str());
+    let lines: Vec<&str> = lines.collect::<Result<_, _>>().ok()?;
+    let mut client = None;
+    for entry in lines.iter().rev().flat_map(|line| line.rsplit(',')).take(FORWARDED_MAX) {
+        let entry = entry.trim();
+        let with_port = || entry.parse::<SocketAddr>().ok().map(|address| address.ip());
+        let Some(address) = entry.parse().ok().or_else(with_port) else { break };
+        client = Some(address);
+        if !trusted.trusts(address) {
+            break;
+        }
+    }
+    client
+}
+
+/// Proxies between the client and here that are looked through.
+const FORWARDED_MAX: usize = 32;
+
+/// Headers by which applications and proxies say whose request it is that they send.
+const USERS: [&str; 9] = [
+    "x-openwebui-auth-type",
+    "x-forwarded-user",
+    "x-forwarded-email",
+    "x-forwarded-groups",
+    "x-forwarded-preferred-username",
+    "remote-user",
+    "x-remote-user",
+    "x-remote-group",
+    "x-webauth-user",
+];
+
+/// Whatever begins so does, too.
+const USERS_BEGIN: [&str; 2] = ["x-openwebui-user-", "x-auth-request-"];
+
+fn tells_of_user(name: &str) -> bool {
+    USERS.contains(&name) || USERS_BEGIN.iter().any(|start| name.starts_with(start))
 }
 
 /// How many Warmgates the request has come by, in its own words; what is no number counts as none.
@@ -247,6 +304,29 @@ mod tests {
             check_hops(&[odd], 0);
         }
         check_hops(&[b"1", b"5", b"x"], 5);
+    }
+
+    #[track_caller]
+    fn check_client(peer: &str, said: &[&str], expected: &str) {
+        let mut request = RequestHeader::build("GET", b"/", None).unwrap();
+        said.iter().for_each(|said| assert!(request.append_header("x-forwarded-for", *said).is_ok()));
+        let trusted = TrustedPeers(["127.0.0.1/32", "10.0.0.0/8"].map(|network| network.parse().unwrap()).into());
+        introduce_for(&mut request, Some(peer.parse().unwrap()), &trusted).unwrap();
+        let values: Vec<_> = request.headers.get_all("x-forwarded-for").iter().collect();
+        assert_eq!(values, [expected], "{peer} {said:?}");
+    }
+
+    #[test]
+    fn que_11_an_address_is_believed_as_far_as_those_who_told_it() {
+        check_client("127.0.0.1", &["203.0.113.6, 198.51.100.7"], "198.51.100.7");
+        check_client("127.0.0.1", &["203.0.113.6, 198.51.100.7, 10.0.0.2"], "198.51.100.7");
+        check_client("127.0.0.1", &["203.0.113.6", "10.0.0.2"], "203.0.113.6");
+        check_client("127.0.0.1", &["10.0.0.1, 10.0.0.2"], "10.0.0.1");
+        check_client("127.0.0.1", &["198.51.100.7:4711"], "198.51.100.7");
+        check_client("127.0.0.1", &["198.51.100.7, unknown"], "127.0.0.1");
+        check_client("127.0.0.1", &["unknown, 10.0.0.2"], "10.0.0.2");
+        check_client("127.0.0.1", &[], "127.0.0.1");
+        check_client("192.0.2.1", &["203.0.113.6"], "192.0.2.1");
     }
 
     #[track_caller]

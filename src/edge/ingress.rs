@@ -25,6 +25,7 @@ use super::resolver::{Resolver, SystemResolver};
 use super::roster::Roster;
 use super::selection::FleetSelection;
 use super::shared_fleet::SharedFleet;
+use super::tenants::Tenants;
 use super::waiting_room::WaitingRoom;
 use crate::config::{self, Plan};
 use crate::routing::admission::Admission;
@@ -34,6 +35,7 @@ use crate::routing::stuck::SilenceLimits;
 
 pub struct Ingress {
     plan: ArcSwap<Plan>,
+    tenants: ArcSwap<Tenants>,
     pub fleet: Arc<SharedFleet>,
     /// The nodes, which join and leave while all this runs.
     pub roster: Arc<Roster>,
@@ -87,6 +89,7 @@ impl Ingress {
             memory_wait: BODY_MEMORY_WAIT,
         };
         Ok(Ingress {
+            tenants: ArcSwap::from_pointee(Tenants::of(&plan)),
             plan: ArcSwap::from_pointee(plan),
             roster,
             waiting_room: WaitingRoom::open(&fleet, &balancer),
@@ -108,6 +111,21 @@ impl Ingress {
     /// The settings in force. Whoever needs them for longer than a step keeps what this gives.
     pub fn plan(&self) -> Arc<Plan> {
         self.plan.load_full()
+    }
+
+    /// Who may use it, as it stands.
+    pub fn tenants(&self) -> Arc<Tenants> {
+        self.tenants.load_full()
+    }
+
+    /// Takes the tenants of a new configuration; those that stay keep what they have used.
+    pub fn renew_tenants(&self, plan: &Plan) {
+        let before = self.tenants();
+        let renewed = Arc::new(Tenants::renewed(&before, plan));
+        self.tenants.store(renewed.clone());
+        for gone in before.iter().filter(|tenant| renewed.named(&tenant.name).is_none()) {
+            self.metrics.tenants.forget(&gone.name);
+        }
     }
 
     /// A node, be it that it left not long ago.

@@ -23,6 +23,10 @@ use crate::wire::peek::{PeekError, Peeked, peek, peek_form};
 /// Bodies above this are parsed on a thread that may block.
 const PARSED_INLINE_MAX_BYTES: usize = 1 << 20;
 
+/// A client at its limit keeps its connection if its body is not longer: Pingora closes one whose body is not
+/// read when the answer is sent.
+const READ_BEFORE_REFUSAL_BYTES: usize = 64 << 10;
+
 /// Thrown away after a refusal, so that the client gets to read it.
 const DISCARD_MAX_BYTES: usize = 512 << 20;
 const DISCARD_MAX: Duration = Duration::from_secs(10);
@@ -37,10 +41,13 @@ pub async fn take(session: &mut Session, exchange: &mut Exchange) -> Result<bool
         answer::preflight(session).await?;
         return Ok(true);
     }
-    let taken = match route::of(&method, &path) {
+    let route = route::of(&method, &path);
+    let known = if route.is_open() { Ok(()) } else { exchange.identify(session.req_header()) };
+    let taken = match route {
         _ if goes_round => Err(Refusal::GoesRound),
+        _ if known.is_err() => known.map(|()| true),
         Route::Local(local) => {
-            local::serve(&exchange.ingress, session, local).await?;
+            local::serve(&exchange.ingress, session, local, exchange.tenant.as_deref()).await?;
             return Ok(true);
         }
         _ if body::is_framed_twice(session.req_header()) => Err(Refusal::Body(BodyError::FramedTwice)),
@@ -52,7 +59,7 @@ pub async fn take(session: &mut Session, exchange: &mut Exchange) -> Result<bool
     let refusal = match taken {
         Ok(answered) => return Ok(answered),
         Err(Refusal::Body(BodyError::ClientGone(error))) => return Err(error),
-        Err(refusal) => refusal,
+        Err(refusal) => exchange.discreet(refusal),
     };
     exchange.refused(&refusal);
     // After broken framing nobody can tell where the next request would begin.
@@ -74,13 +81,19 @@ pub async fn discard(session: &mut Session) -> bool {
 
 /// True: answered here, since it was to unload a model.
 async fn understand(session: &mut Session, exchange: &mut Exchange, endpoint: Endpoint) -> Result<bool, Refusal> {
+    if body::declared_bytes(session).is_none_or(|bytes| bytes > READ_BEFORE_REFUSAL_BYTES) {
+        exchange.has_room(endpoint)?;
+    }
     let body = body::read(session, &exchange.ingress.body_limits).await.map_err(Refusal::Body)?;
+    exchange.has_room(endpoint)?;
     let Peeked { mut ask, model_span, option_spans, usage_edit } =
         parse(session, &body, endpoint).await?.map_err(Refusal::BadRequest)?;
     if let Some(name) = session_name(session, &exchange.plan.affinity.headers) {
         ask.session_name = Some(name);
     }
-    ask.priority = priority(session);
+    exchange.may_ask_for(&ask.model)?;
+    ask.tenant = exchange.tenant.as_ref().map_or(0, |tenant| tenant.id);
+    ask.priority = priority(session).max(exchange.tenant.as_ref().map(|tenant| tenant.priority).unwrap_or_default());
     exchange.may_resume = may_resume(session, exchange);
     if body.was_coded {
         headers::now_plain(session.req_header_mut());
@@ -89,6 +102,7 @@ async fn understand(session: &mut Session, exchange: &mut Exchange, endpoint: En
     if manage::unload::take(session, exchange, &ask, &payload).await? {
         return Ok(true);
     }
+    exchange.admit(&ask)?;
     exchange.replay = Some(Replay::install(session, payload.bytes.clone()));
     exchange.understood(ask, payload);
     Ok(false)

@@ -4,6 +4,8 @@
 //! asks is handed what is there, and never waits for a node or a merge. What differs between nodes is
 //! found at the same time, and told once.
 
+mod list;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -14,6 +16,8 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::time::sleep;
+
+pub use list::List;
 
 use super::catalogue::{self, Copied, Drift, Spellings};
 use super::ingress::Ingress;
@@ -43,9 +47,9 @@ pub struct Lists {
 /// Lists, and what they were made of.
 pub struct Made {
     of: Sources,
-    pub tags: Bytes,
-    pub ps: Bytes,
-    pub openai: Bytes,
+    pub tags: List,
+    pub ps: List,
+    pub openai: List,
     models: HashMap<String, Bytes>,
     spellings: Spellings,
     /// What differs between the nodes that are up.
@@ -92,12 +96,12 @@ impl Lists {
 /// Of no nodes.
 impl Default for Made {
     fn default() -> Made {
-        let models = Bytes::from_static(br#"{"models":[]}"#);
+        let models = ollama(&json!({ "models": [] }));
         Made {
             of: Sources::default(),
             tags: models.clone(),
             ps: models,
-            openai: Bytes::from_static(br#"{"data":[],"object":"list"}"#),
+            openai: openai(&BTreeMap::new()),
             models: HashMap::new(),
             spellings: Spellings::default(),
             drifts: Vec::new(),
@@ -143,14 +147,22 @@ fn make(ingress: &Ingress, of: Sources) -> Made {
     let models = catalogue::openai_models(&seen);
     let bytes = |value: &Value| Bytes::from(value.to_string());
     Made {
-        tags: bytes(&catalogue::tags(&seen)),
-        ps: bytes(&catalogue::ps(&seen)),
-        openai: bytes(&json!({ "object": "list", "data": models.values().collect::<Vec<_>>() })),
+        tags: ollama(&catalogue::tags(&seen)),
+        ps: ollama(&catalogue::ps(&seen)),
+        openai: openai(&models),
         models: models.iter().map(|(id, model)| (id.to_string(), bytes(model))).collect(),
         spellings: Spellings::of(&seen),
         drifts: catalogue::drifts(&nodes),
         of,
     }
+}
+
+fn ollama(models: &Value) -> List {
+    List::of(r#"{"models":["#, models["models"].as_array().into_iter().flatten(), "name", "]}")
+}
+
+fn openai(models: &BTreeMap<&str, Value>) -> List {
+    List::of(r#"{"data":["#, models.values(), "id", r#"],"object":"list"}"#)
 }
 
 fn told<'a>(ingress: &Ingress, site: &'a Site, listings: &'a [Listing], groups: &'a Groups) -> catalogue::Node<'a> {

@@ -9,23 +9,32 @@ use serde_json::{Value, json};
 
 use super::answer;
 use super::ingress::Ingress;
+use super::lists::List;
 use super::route::Local;
+use super::tenants::Tenant;
 use crate::routing::ask::Dialect;
 use crate::wire;
 
 /// The version of Ollama whose API is spoken here. Clients parse it as dotted numbers and compare.
 const OLLAMA_API_VERSION: &str = "0.33.0";
 
-pub async fn serve(ingress: &Ingress, session: &mut Session, local: Local) -> Result<()> {
+/// A tenant sees what it may use.
+pub async fn serve(ingress: &Ingress, session: &mut Session, local: Local, tenant: Option<&Tenant>) -> Result<()> {
+    let lists = ingress.lists.latest();
+    let seen = |all: &List| match tenant.filter(|tenant| !tenant.may_use_all()) {
+        Some(tenant) => all.only(|name| tenant.may_use(name)),
+        None => all.whole(),
+    };
+    let may_see = |id: &str| tenant.is_none_or(|tenant| tenant.may_use(id));
     match local {
         Local::Root => answer::write(session, 200, "text/plain; charset=utf-8", b"Ollama is running".to_vec()).await,
         Local::Version => answer::json(session, 200, &version(ingress)).await,
         Local::Healthz => answer::json(session, 200, &json!({"status": "alive"})).await,
         Local::Readyz => ready(ingress, session).await,
-        Local::Tags => list(session, ingress.lists.latest().tags.clone()).await,
-        Local::Ps => list(session, ingress.lists.latest().ps.clone()).await,
-        Local::Models => list(session, ingress.lists.latest().openai.clone()).await,
-        Local::Model(id) => match ingress.lists.latest().openai_model(&id) {
+        Local::Tags => list(session, seen(&lists.tags)).await,
+        Local::Ps => list(session, seen(&lists.ps)).await,
+        Local::Models => list(session, seen(&lists.openai)).await,
+        Local::Model(id) => match lists.openai_model(&id).filter(|_| may_see(&id)) {
             Some(model) => list(session, model).await,
             None => {
                 let body = wire::error::body(Dialect::OpenAi, 404, "no such model; GET /v1/models lists what there is");

@@ -159,7 +159,7 @@ impl Call {
 /// True: answered here. False: the exchange holds what the proxy carries to one node.
 pub async fn take(session: &mut Session, exchange: &mut Exchange, call: Call) -> Result<bool, Refusal> {
     let ingress = exchange.ingress.clone();
-    if !ingress.plan().management {
+    if !exchange.may_manage() {
         return Err(Refusal::Managing(Unmanaged::Off));
     }
     let wanted = wanted(session).map_err(|why| Refusal::Managing(Unmanaged::Misplaced(why)))?;
@@ -170,6 +170,8 @@ pub async fn take(session: &mut Session, exchange: &mut Exchange, call: Call) ->
     let body = body::read(session, &ingress.body_limits).await.map_err(Refusal::Body)?;
     let key = if call == Call::Copy { Key::Source } else { Key::Model };
     let managed = managed::read(&body.bytes, key).map_err(|why| Refusal::Managing(Unmanaged::Unreadable(why)))?;
+    exchange.may_ask_for(&managed.model)?;
+    managed.others.iter().try_for_each(|name| exchange.may_ask_for(name))?;
     // Not before: a client that never ends its body must not keep others from theirs.
     let permit = ingress.managing.permit(call)?;
     let places = place(&ingress, session, call, &wanted, &managed)?;

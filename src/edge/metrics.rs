@@ -10,6 +10,7 @@ use prometheus::{
 
 use super::ingress::Ingress;
 use super::state;
+use super::tenants::TenantCounts;
 use super::verdict::Verdict;
 use crate::routing::ask::Dialect;
 use crate::routing::fleet::Fleet;
@@ -31,6 +32,7 @@ pub struct Metrics {
     pub resumed_streams: IntCounterVec,
     /// Connections that found no descriptor left for them.
     pub connections_refused: IntCounter,
+    pub tenants: TenantCounts,
     breaker_state: IntGaugeVec,
 }
 
@@ -100,6 +102,7 @@ impl Metrics {
                 &["result"],
             )?,
             connections_refused,
+            tenants: TenantCounts::new(&registry)?,
             breaker_state,
             first_byte_seconds,
             queue_waiting,

@@ -10,6 +10,7 @@ use super::body::BodyError;
 use super::budget::Budget;
 use super::node::Node;
 use super::refusal::Refusal;
+use super::tenants::Tenant;
 use super::translation::Translation;
 use crate::date::rfc3339;
 use crate::routing::ask::{Ask, Endpoint};
@@ -76,15 +77,29 @@ impl Payload {
         self.usage_edit.as_ref().filter(|_| node.engine.get().is_some_and(|engine| engine.counts_on_request))
     }
 
+    /// What keeps the cached prompts of the tenant apart, at an engine that knows of it.
+    pub fn salting(&self, endpoint: Endpoint, salt: Option<&Tenant>) -> Vec<Edit> {
+        salting(&self.bytes, endpoint, salt)
+    }
+
     /// In the dialect of an engine that speaks OpenAI.
-    pub fn translated(&self, model: &str, ask: &Ask, memory: &Budget) -> Result<Prepared, Refusal> {
+    pub fn translated(
+        &self,
+        model: &str,
+        ask: &Ask,
+        salt: Option<&Tenant>,
+        memory: &Budget,
+    ) -> Result<Prepared, Refusal> {
         match translate::request(ask.endpoint, &self.bytes, model).map_err(Refusal::Untranslatable)? {
             Translated::Call(call) => {
                 if !call.dropped.is_empty() {
                     log::debug!("left out for an engine that has nothing like it: {:?}", call.dropped);
                 }
                 let called = Endpoint::of_path(call.path).ok_or(Refusal::Internal)?;
-                Ok(Prepared::Translated(held(call.body, memory)?, Translation::new(called, ask.endpoint, &ask.model)))
+                let salting = salting(&call.body, called, salt);
+                let body = if salting.is_empty() { Some(call.body) } else { edited(&call.body, salting) };
+                let body = held(body.ok_or(Refusal::Internal)?, memory)?;
+                Ok(Prepared::Translated(body, Translation::new(called, ask.endpoint, &ask.model)))
             }
             Translated::NothingToRun => {
                 let now = rfc3339(SystemTime::now());
@@ -92,6 +107,12 @@ impl Payload {
             }
         }
     }
+}
+
+fn salting(body: &[u8], endpoint: Endpoint, salt: Option<&Tenant>) -> Vec<Edit> {
+    use Endpoint::{OpenAiChat, OpenAiCompletions, OpenAiResponses};
+    let known = matches!(endpoint, OpenAiChat | OpenAiCompletions | OpenAiResponses);
+    salt.filter(|_| known).map(|tenant| tenant.salt_edits(body)).unwrap_or_default()
 }
 
 fn held(body: Vec<u8>, memory: &Budget) -> Result<Bytes, Refusal> {

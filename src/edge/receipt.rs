@@ -25,6 +25,8 @@ pub struct Receipt {
     pub request_id: String,
     pub wall_ms: u64,
     pub path: String,
+    /// Whose request it was, by name; `None` while there are no tenants.
+    pub tenant: Option<String>,
     pub model: String,
     pub stream: bool,
     pub prompt_tokens_estimated: u32,
@@ -48,6 +50,10 @@ pub struct Receipt {
     pub prompt_tokens: Option<u32>,
     pub cached_tokens: Option<u32>,
     pub output_tokens: Option<u32>,
+    /// What its tenant was charged.
+    pub charged_tokens: Option<u64>,
+    /// Nobody told all of it.
+    pub charge_is_estimated: bool,
     /// Messages with output in them that had come when the client left; `None`: it stayed.
     pub partial_events: Option<u32>,
 }
@@ -110,6 +116,7 @@ impl Receipt {
             "request_id": self.request_id,
             "wall_ms": self.wall_ms,
             "path": self.path,
+            "tenant": self.tenant,
             "model": self.model,
             "stream": self.stream,
             "session": self.session,
@@ -140,6 +147,8 @@ impl Receipt {
                 "prompt": self.prompt_tokens,
                 "cached": self.cached_tokens,
                 "output": self.output_tokens,
+                "charged": self.charged_tokens,
+                "charge_is_estimated": self.charge_is_estimated,
             },
             "partial": self.partial_events.is_some(),
             "partial_events": self.partial_events,

@@ -8,6 +8,7 @@ use super::body::BodyError;
 use super::headers::HOPS_MAX;
 use super::manage::Unmanaged;
 use crate::routing::ask::Dialect;
+use crate::routing::limits::Over;
 use crate::routing::placement::Misplaced;
 use crate::routing::retry::Cause;
 use crate::wire::peek::PeekError;
@@ -35,6 +36,21 @@ pub enum Refusal {
     WrongDialect {
         model: String,
         dialects: Vec<Dialect>,
+    },
+    /// It shows no key where one is wanted.
+    NoKey,
+    /// Nobody has its key.
+    UnknownKey,
+    ModelNotAllowed {
+        model: String,
+    },
+    /// Its tenant has used as much as it may.
+    OverLimit {
+        over: Over,
+        limit: u32,
+        retry_after_s: u64,
+        /// What is left of each limit, as headers.
+        told: Vec<(&'static str, String)>,
     },
     // The fleet's.
     AllDown {
@@ -84,6 +100,9 @@ impl Refusal {
     pub fn status(&self) -> u16 {
         match self {
             Refusal::UnknownPath | Refusal::UnknownModel { .. } | Refusal::ResponseGone => 404,
+            Refusal::NoKey | Refusal::UnknownKey => 401,
+            Refusal::ModelNotAllowed { .. } => 403,
+            Refusal::OverLimit { .. } => 429,
             Refusal::WrongMethod { .. } => 405,
             Refusal::GoesRound => 508,
             Refusal::BadRequest(_)
@@ -113,6 +132,13 @@ impl Refusal {
                 "this request has come by {HOPS_MAX} Warmgates already: one of them has itself, or one before it, among \
                  its `upstreams`; take it out there"
             ),
+            Refusal::NoKey => "this needs a key; send it as `Authorization: Bearer KEY` or as `x-api-key: KEY`".into(),
+            Refusal::UnknownKey => "this key is not known here; ask whoever runs this Warmgate for one".into(),
+            Refusal::ModelNotAllowed { model } => {
+                let shown = shown(model);
+                format!("this key may not use model '{shown}'; the list of models has those that it may")
+            }
+            Refusal::OverLimit { over, limit, .. } => over_limit(*over, *limit),
             Refusal::BadRequest(error) => error.to_string(),
             Refusal::Untranslatable(why) => why.to_string(),
             Refusal::Body(error) => body_message(error),
@@ -164,7 +190,8 @@ impl Refusal {
             | Refusal::NotYetKnown { retry_after_s, .. }
             | Refusal::QueueFull { retry_after_s, .. }
             | Refusal::QueueTimeout { retry_after_s, .. }
-            | Refusal::AllCooling { retry_after_s, .. } => Some((*retry_after_s).max(1)),
+            | Refusal::AllCooling { retry_after_s, .. }
+            | Refusal::OverLimit { retry_after_s, .. } => Some((*retry_after_s).max(1)),
             Refusal::Body(BodyError::NoMemory) | Refusal::Managing(Unmanaged::TooMany) => Some(1),
             Refusal::AttemptsFailed { last: Cause::Busy(_), .. } => Some(1),
             _ => None,
@@ -182,6 +209,15 @@ impl Refusal {
         );
         (is_failure && self.retry_after_s().is_none()).then_some(false)
     }
+}
+
+fn over_limit(over: Over, limit: u32) -> String {
+    let what = match over {
+        Over::Requests => "requests a minute",
+        Over::Tokens => "tokens a minute",
+        Over::Concurrent => "requests at once",
+    };
+    format!("this key's limit of {limit} {what} is reached; try again later")
 }
 
 fn managing_status(why: &Unmanaged) -> u16 {

@@ -19,6 +19,13 @@ pub enum Route {
     Unknown,
 }
 
+impl Route {
+    /// Whether it is open to everybody, keys or no keys: it says whether the process lives and can serve.
+    pub fn is_open(&self) -> bool {
+        matches!(self, Route::Local(Local::Healthz | Local::Readyz))
+    }
+}
+
 /// Answered here, without any node.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Local {

@@ -64,7 +64,8 @@ const PINGORA_ATTEMPTS: usize = 32;
 pub fn serve(plan: Plan, beside: Beside) -> Result<(), ServeError> {
     let listen: Vec<Address> = plan.listen.iter().map(|listen| claim(listen.address)).collect::<Result<_, _>>()?;
     let admin_at = claim(plan.admin.address)?;
-    for open in listen.iter().filter(|listen| !listen.address.ip().is_loopback()) {
+    let is_open = plan.tenants.is_empty();
+    for open in listen.iter().filter(|listen| is_open && !listen.address.ip().is_loopback()) {
         log::warn!("{} is reachable from other machines, and whoever reaches it may use every model", open.address);
     }
     let terms = Terms { head_read: plan.limits.header_read.0, connections_max: descriptors::claim() };

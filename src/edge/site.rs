@@ -81,6 +81,11 @@ impl Site {
         self.rows.first() == Some(&row)
     }
 
+    /// Whether its engine keeps cached prompts apart by a salt.
+    pub fn salts_cache(&self) -> bool {
+        self.engine.get().is_some_and(|engine| engine.salts_cache)
+    }
+
     /// Its certificate is taken unchecked.
     pub fn is_insecure(&self) -> bool {
         self.configured.tls.as_ref().is_some_and(|tls| tls.insecure)

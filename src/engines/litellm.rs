@@ -29,6 +29,7 @@ pub static ENGINE: Engine = Engine {
     headers: &[("x-litellm-num-retries", "0")],
     fixed_models: true,
     counts_on_request: true,
+    salts_cache: false,
     default_slots: 64,
     // 429 with "Try again in N seconds": every deployment of the model cools down.
     busy_statuses: &[429, 503],

@@ -24,6 +24,7 @@ pub static ENGINE: Engine = Engine {
     // A router's models are loaded on demand, and a server may sleep.
     fixed_models: false,
     counts_on_request: true,
+    salts_cache: false,
     // --parallel, when unset.
     default_slots: 1,
     busy_statuses: &[429, 503],

@@ -39,6 +39,7 @@ pub static ENGINE: Engine = Engine {
     headers: &[],
     fixed_models: false,
     counts_on_request: true,
+    salts_cache: false,
     // OLLAMA_NUM_PARALLEL, when unset.
     default_slots: 1,
     busy_statuses: &[429, 503],

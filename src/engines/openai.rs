@@ -31,6 +31,7 @@ pub static ENGINE: Engine = Engine {
     fixed_models: true,
     // Some such servers refuse what they do not know.
     counts_on_request: false,
+    salts_cache: false,
     default_slots: 16,
     busy_statuses: &[429, 503],
     read,

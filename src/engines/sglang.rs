@@ -37,6 +37,7 @@ pub static ENGINE: Engine = Engine {
     headers: &[],
     fixed_models: true,
     counts_on_request: true,
+    salts_cache: true,
     default_slots: 128,
     busy_statuses: &[429, 503],
     read,

@@ -29,6 +29,7 @@ pub static ENGINE: Engine = Engine {
     headers: &[],
     fixed_models: true,
     counts_on_request: true,
+    salts_cache: true,
     // max_num_seqs, of a common machine.
     default_slots: 128,
     busy_statuses: &[429, 503],

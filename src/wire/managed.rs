@@ -24,6 +24,8 @@ pub struct Managed {
     pub stream: bool,
     /// The model that a create starts from.
     pub from: Option<String>,
+    /// The other models that it names: what a create starts from, what a copy makes.
+    pub others: Vec<String>,
     /// The blobs that a create is made of.
     pub blobs: Vec<Digest>,
 }
@@ -70,7 +72,9 @@ pub fn read(bytes: &[u8], key: Key) -> Result<Managed, Unreadable> {
     };
     let stream = fields.one("stream")?.is_none_or(|raw| raw.get() != "false");
     let from = fields.name("from")?.map(|(name, _)| name);
-    Ok(Managed { model, model_span: span(bytes, raw), stream, from, blobs: fields.blobs()? })
+    let made = fields.name("destination")?.map(|(name, _)| name).filter(|_| key == Key::Source);
+    let others = from.clone().into_iter().chain(made).collect();
+    Ok(Managed { model, model_span: span(bytes, raw), stream, from, others, blobs: fields.blobs()? })
 }
 
 /// An object's fields as they stand there.

@@ -87,6 +87,11 @@ impl Observer {
         if within { Place::Within } else { Place::Between }
     }
 
+    /// What was learnt up to here.
+    pub fn so_far(&self) -> Observed {
+        self.observed
+    }
+
     /// No more bytes will come, for whatever reason.
     pub fn finish(mut self) -> Observed {
         let observed = &mut self.observed;

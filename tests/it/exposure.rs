@@ -8,6 +8,9 @@ use crate::rig::{Pair, Single, finished, node};
 use crate::talk::{Dialect, MODEL, Talk};
 use crate::upstream::{Model, Script, Upstream};
 
+/// Tests come from this machine, which is believed otherwise.
+const NOBODY_BELIEVED: &str = "trusted_peers: []";
+
 fn ask() -> Request {
     Talk::about(Dialect::OpenAi, "moss").ask()
 }
@@ -133,7 +136,7 @@ async fn sec_05_no_secret_and_no_prompt_is_logged_counted_or_told() {
 
 #[tokio::test]
 async fn sec_06_nodes_learn_by_which_name_they_were_asked_and_from_where() {
-    let single = Single::new().await;
+    let single = Single::with(NOBODY_BELIEVED).await;
     let request = ask().replacing("Host", "ai.example.test").header("X-Forwarded-For", "203.0.113.6, 198.51.100.7");
     let request = request.header("X-Forwarded-Host", "evil.test").header("X-Forwarded-Proto", "gopher");
     let request = request.header("Forwarded", "for=203.0.113.6").header("X-Real-IP", "203.0.113.6");
@@ -152,7 +155,7 @@ async fn sec_06_nodes_learn_by_which_name_they_were_asked_and_from_where() {
 
 #[tokio::test]
 async fn que_11_a_forged_address_goes_nowhere() {
-    let single = Single::new().await;
+    let single = Single::with(NOBODY_BELIEVED).await;
     for forged in ["203.0.113.6", "198.51.100.7, 10.0.0.1", "unknown"] {
         let asked = single.node.count();
         single.gate.send(&ask().header("X-Forwarded-For", forged)).await.whole().await;

@@ -41,7 +41,7 @@ impl Exchange {
             Entered::Nobody(decision) => decision,
         };
         let query = self.query.as_ref().ok_or(Refusal::Internal)?;
-        let refusal = self.no_candidate(&query.ask, &decision);
+        let refusal = self.discreet(self.no_candidate(&query.ask, &decision));
         self.ready_answer = nobody::answer_instead(&query.ask, &refusal);
         Err(refusal.into())
     }

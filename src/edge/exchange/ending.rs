@@ -64,6 +64,7 @@ impl Exchange {
 
     pub fn refused(&mut self, refusal: &Refusal) {
         self.receipt.status = refusal.status();
+        self.count_limit(refusal);
         self.end(Verdict::of(refusal), Outcome::Void);
     }
 
@@ -83,6 +84,7 @@ impl Exchange {
         if std::mem::replace(&mut self.ended, true) {
             return;
         }
+        self.charge(verdict);
         self.receipt.outcome = verdict.name();
         self.receipt.request_id = self.request_id.clone();
         self.receipt.total_ms = self.elapsed_ms();

@@ -91,7 +91,9 @@ impl Exchange {
         let may_probe = self.plan.usage_probe == crate::config::UsageProbe::On;
         let probe = may_probe.then(|| payload.usage_probe(&current.node)).flatten();
         self.unasked = probe.map(|_| Unasked::default());
-        let edits = probe.cloned().into_iter().chain(prefix.edits(members)).collect();
+        let salt = self.tenant.as_deref().filter(|_| current.node.salts_cache());
+        let salting = payload.salting(query.ask.endpoint, salt);
+        let edits = probe.cloned().into_iter().chain(prefix.edits(members)).chain(salting).collect();
         let memory = &self.ingress.body_limits.memory;
         match payload.under(&current.model, &query.ask, &current.node, current.misfit.as_deref(), edits, memory)? {
             Prepared::Plain(body) => Ok(body),

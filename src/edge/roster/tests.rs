@@ -71,7 +71,7 @@ fn cat_07_models_of_a_removed_node_are_gone_at_once() {
     fill(&ingress, "a");
     let tags = |ingress: &Ingress| {
         ingress.lists.catch_up(ingress);
-        String::from_utf8(ingress.lists.latest().tags.to_vec()).unwrap()
+        String::from_utf8(ingress.lists.latest().tags.whole().to_vec()).unwrap()
     };
     assert!(tags(&ingress).contains("\"nodes\":[\"a\"]"), "{}", tags(&ingress));
 

@@ -28,6 +28,7 @@ static ADDED: Engine = Engine {
     busy_statuses: &[503],
     fixed_models: true,
     counts_on_request: false,
+    salts_cache: false,
     default_slots: 3,
     read,
     fingerprint_path: "/badge",

@@ -7,6 +7,7 @@ use serde_json::value::RawValue;
 use warmgate::routing::ask::{Ask, Endpoint};
 use warmgate::routing::chain::mix;
 use warmgate::routing::runner::RunnerOptions;
+use warmgate::wire::cache_salt;
 use warmgate::wire::edit::edited;
 use warmgate::wire::peek::{PeekError, Peeked, peek, spell};
 
@@ -35,6 +36,7 @@ pub static TARGET: Target = Target {
         "\"prompt_cache_key\":\"k\"",
         "{\"type\":\"text\",\"text\":\"x\"}",
         "\"documents\":",
+        "\"cache_salt\":",
         ",",
     ],
     check,
@@ -80,6 +82,9 @@ fn holds(input: &[u8], endpoint: Endpoint, peeked: &Peeked) -> Result<(), String
             format!("asked for counts it asks for something else: {again:?}")
         })?;
     }
+    let salted = edited(input, cache_salt::edits(input, |own| format!("S{own}"))).ok_or("a salt outside the body")?;
+    let again = peek(&salted, endpoint).map(|peeked| peeked.ask);
+    law(again.as_ref() == Ok(ask), || format!("with a salt it asks for something else: {again:?}"))?;
     let named = input.get(model_span.clone()).ok_or_else(|| format!("{model_span:?} is not in the body"))?;
     let means: Option<String> = serde_json::from_slice(named).ok();
     // Half a character in the name is read as U+FFFD, which serde_json does not do.

@@ -1,0 +1,261 @@
+//! Tenants: who a request is from, what it may ask for, and what it has used.
+//!
+//! Made from the configuration, and made anew when that changes; what a tenant has used is kept by its name.
+//! While there are none, everything is open. A key is looked up by its hash and compared in constant time; it
+//! is never stored, sent on or shown.
+
+mod counts;
+mod models;
+mod salt;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use http::header::AUTHORIZATION;
+use parking_lot::Mutex;
+use pingora::http::{RequestHeader, ResponseHeader};
+use serde_json::{Value, json};
+
+pub use counts::TenantCounts;
+use models::Models;
+use salt::Salt;
+
+use super::headers;
+use super::refusal::Refusal;
+use super::shared_fleet::SharedFleet;
+use crate::config::{self, KEY_CHARS_MAX, KeyHash, Plan};
+use crate::routing::ask::Priority;
+use crate::routing::chain::hash_text;
+use crate::routing::limits::{Booking, Left, Limits, Meter, Over, Refused, Used};
+use crate::routing::moment::Moment;
+use crate::wire::edit::Edit;
+
+/// All of them, as one configuration has it.
+#[derive(Default)]
+pub struct Tenants {
+    all: Vec<Arc<Tenant>>,
+    /// By the beginnings of their hashes, which tell nothing of a key.
+    keys: HashMap<[u8; 8], Vec<(KeyHash, Arc<Tenant>)>>,
+}
+
+pub struct Tenant {
+    pub name: String,
+    /// As `Ask::tenant` has it; not zero.
+    pub id: u64,
+    pub priority: Priority,
+    /// Whether it may manage models where not everybody may.
+    pub management: bool,
+    models: Models,
+    limits: Limits,
+    salt: Option<Salt>,
+    /// Shared with the same tenant of other configurations.
+    meter: Arc<Mutex<Meter>>,
+}
+
+/// For a limit whose end nobody knows.
+const RETRY_AFTER_UNKNOWN_S: u64 = 1;
+
+/// Where clients send a key of Anthropic's.
+const API_KEY: &str = "x-api-key";
+
+impl Tenants {
+    pub fn of(plan: &Plan) -> Tenants {
+        Tenants::renewed(&Tenants::default(), plan)
+    }
+
+    /// Those of a new configuration. Who was there before under its name goes on with what it has used.
+    pub fn renewed(before: &Tenants, plan: &Plan) -> Tenants {
+        let mut made = Tenants::default();
+        for configured in &plan.tenants {
+            let meter = before.named(&configured.name).map(|tenant| tenant.meter.clone()).unwrap_or_default();
+            let tenant = Arc::new(Tenant::of(configured, plan, meter));
+            for key in &configured.keys {
+                made.keys.entry(key.beginning()).or_default().push((*key, tenant.clone()));
+            }
+            made.all.push(tenant);
+        }
+        made
+    }
+
+    /// Whose request this is. While there are no tenants: nobody's in particular.
+    pub fn identify(&self, head: &RequestHeader) -> Result<Option<Arc<Tenant>>, Refusal> {
+        if self.all.is_empty() {
+            return Ok(None);
+        }
+        let mut keys = keys_of(head).peekable();
+        if keys.peek().is_none() {
+            return Err(Refusal::NoKey);
+        }
+        keys.find_map(|key| self.owner(key)).cloned().map(Some).ok_or(Refusal::UnknownKey)
+    }
+
+    pub fn named(&self, name: &str) -> Option<&Arc<Tenant>> {
+        self.all.iter().find(|tenant| tenant.name == name)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Tenant>> {
+        self.all.iter()
+    }
+
+    fn owner(&self, key: &str) -> Option<&Arc<Tenant>> {
+        let hash = KeyHash::of(key);
+        let alike = self.keys.get(&hash.beginning())?;
+        alike.iter().find(|(held, _)| held.is(&hash)).map(|(_, tenant)| tenant)
+    }
+}
+
+/// The keys that a request shows; some clients send theirs both ways, and one of them may be a dummy.
+fn keys_of(head: &RequestHeader) -> impl Iterator<Item = &str> {
+    let text = |name: &str| head.headers.get(name)?.to_str().ok();
+    let bearer = text(AUTHORIZATION.as_str()).and_then(|value| {
+        let (scheme, key) = value.trim().split_once(' ')?;
+        scheme.eq_ignore_ascii_case("bearer").then(|| key.trim())
+    });
+    let keys = [bearer, text(API_KEY).map(str::trim)].into_iter().flatten();
+    keys.filter(|key| !key.is_empty() && key.len() <= KEY_CHARS_MAX)
+}
+
+impl Tenant {
+    fn of(configured: &config::Tenant, plan: &Plan, meter: Arc<Mutex<Meter>>) -> Tenant {
+        let salted = configured.cache_salt || plan.cache_salt;
+        Tenant {
+            name: configured.name.clone(),
+            id: hash_text(&configured.name).max(1),
+            priority: configured.priority,
+            management: configured.management,
+            models: Models::of(configured.models.as_deref()),
+            limits: configured.limits.limits(),
+            salt: salted.then(|| Salt::of(plan.cache_salt_key.as_ref(), &configured.name)),
+            meter,
+        }
+    }
+
+    /// Whether it may ask for a model by that name.
+    pub fn may_use(&self, model: &str) -> bool {
+        self.models.contain(model)
+    }
+
+    pub fn may_use_all(&self) -> bool {
+        self.models.are_all()
+    }
+
+    /// Whether a request could go now, of whose size nothing is known.
+    pub fn look(&self, now: Moment) -> Result<(), Refusal> {
+        let mut meter = self.meter.lock();
+        meter.look(&self.limits, 0, now).map_err(|refused| self.refusal(&mut meter, refused, now))
+    }
+
+    /// Books a request that will use about so many tokens.
+    pub fn admit(self: &Arc<Tenant>, tokens: u64, fleet: &Arc<SharedFleet>) -> Result<Admitted, Refusal> {
+        let now = fleet.now();
+        let mut meter = self.meter.lock();
+        match meter.admit(&self.limits, tokens, now) {
+            Ok(booking) => Ok(Admitted { tenant: self.clone(), booking: Some(booking), fleet: fleet.clone() }),
+            Err(refused) => Err(self.refusal(&mut meter, refused, now)),
+        }
+    }
+
+    /// What is left of its limits, as answers tell it.
+    pub fn limits_told(&self, now: Moment) -> Vec<(&'static str, String)> {
+        self.told(&mut self.meter.lock(), now)
+    }
+
+    /// What keeps its cached prompts apart, written into a body that an engine gets.
+    pub fn salt_edits(&self, body: &[u8]) -> Vec<Edit> {
+        self.salt.as_ref().map(|salt| salt.edits(body)).unwrap_or_default()
+    }
+
+    /// Requests that run or wait.
+    pub fn running(&self, now: Moment) -> u32 {
+        self.meter.lock().used(now).2
+    }
+
+    /// What it has used of late and what it may use.
+    pub fn to_json(&self, now: Moment) -> Value {
+        let (requests, tokens, running) = self.meter.lock().used(now);
+        json!({
+            "name": self.name,
+            "priority": self.priority.name(),
+            "requests_last_minute": requests,
+            "tokens_last_minute": tokens,
+            "running": running,
+            "limits": {
+                "rpm": self.limits.requests_a_minute,
+                "tpm": self.limits.tokens_a_minute,
+                "concurrent": self.limits.concurrent,
+            },
+        })
+    }
+
+    fn refusal(&self, meter: &mut Meter, refused: Refused, now: Moment) -> Refusal {
+        let limit = match refused.over {
+            Over::Requests => self.limits.requests_a_minute,
+            Over::Tokens => self.limits.tokens_a_minute,
+            Over::Concurrent => self.limits.concurrent,
+        };
+        let retry_after_s = refused.free_in.map_or(RETRY_AFTER_UNKNOWN_S, |wait| wait.as_secs_f64().ceil() as u64);
+        let told = self.told(meter, now);
+        Refusal::OverLimit { over: refused.over, limit: limit.unwrap_or(0), retry_after_s, told }
+    }
+
+    fn told(&self, meter: &mut Meter, now: Moment) -> Vec<(&'static str, String)> {
+        let requests = meter.requests_left(&self.limits, now);
+        let tokens = meter.tokens_left(&self.limits, now);
+        let rows = [(&REQUESTS, requests), (&TOKENS, tokens)];
+        rows.into_iter().filter_map(|(names, left)| Some(told_of(names, &left?))).flatten().collect()
+    }
+}
+
+/// As OpenAI calls them: what is allowed, what is left of it, and when all is back.
+const REQUESTS: [&str; 3] =
+    ["x-ratelimit-limit-requests", "x-ratelimit-remaining-requests", "x-ratelimit-reset-requests"];
+const TOKENS: [&str; 3] = ["x-ratelimit-limit-tokens", "x-ratelimit-remaining-tokens", "x-ratelimit-reset-tokens"];
+
+/// Of the node's own limits.
+const RATE_LIMITS: &str = "x-ratelimit-";
+
+fn told_of(names: &[&'static str; 3], left: &Left) -> [(&'static str, String); 3] {
+    let [limit, remaining, reset] = *names;
+    let reset_s = left.reset_in.as_secs_f64().ceil();
+    [(limit, left.limit.to_string()), (remaining, left.remaining.to_string()), (reset, format!("{reset_s:.0}s"))]
+}
+
+/// Says what is left, in place of what the node says of its own limits.
+pub fn tell_limits(response: &mut ResponseHeader, told: &[(&'static str, String)]) {
+    if told.is_empty() {
+        return;
+    }
+    let of_the_node = response.headers.keys().filter(|name| name.as_str().starts_with(RATE_LIMITS));
+    for name in of_the_node.cloned().collect::<Vec<_>>() {
+        response.remove_header(&name);
+    }
+    told.iter().for_each(|(name, value)| headers::tell(response, name, value));
+}
+
+/// A request that counts among its tenant's until this is settled or dropped.
+pub struct Admitted {
+    tenant: Arc<Tenant>,
+    booking: Option<Booking>,
+    fleet: Arc<SharedFleet>,
+}
+
+impl Admitted {
+    /// The request is over; gives the tokens that it was charged.
+    pub fn settle(mut self, used: Used) -> u64 {
+        self.end(used)
+    }
+
+    fn end(&mut self, used: Used) -> u64 {
+        let now = self.fleet.now();
+        self.booking.take().map_or(0, |booking| self.tenant.meter.lock().settle(booking, used, now))
+    }
+}
+
+impl Drop for Admitted {
+    fn drop(&mut self) {
+        self.end(Used::AsBooked);
+    }
+}
+
+#[cfg(test)]
+mod tests;

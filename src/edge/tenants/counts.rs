@@ -1,0 +1,90 @@
+//! What tenants did, for Prometheus. The only label values are the names of tenants that are configured.
+
+use prometheus::{IntCounterVec, IntGaugeVec, Opts, Registry};
+
+use super::Tenants;
+use crate::edge::verdict::Verdict;
+use crate::routing::limits::Over;
+use crate::routing::moment::Moment;
+
+pub struct TenantCounts {
+    requests: IntCounterVec,
+    tokens: IntCounterVec,
+    limited: IntCounterVec,
+    running: IntGaugeVec,
+    keys_refused: IntCounterVec,
+}
+
+/// Whether an engine told what was charged, or nobody did.
+const KINDS: [&str; 2] = ["told", "estimated"];
+
+impl TenantCounts {
+    pub fn new(registry: &Registry) -> prometheus::Result<TenantCounts> {
+        let counter = |name: &str, help: &str, labels: &[&str]| -> prometheus::Result<IntCounterVec> {
+            let counter = IntCounterVec::new(Opts::new(name, help), labels)?;
+            registry.register(Box::new(counter.clone()))?;
+            Ok(counter)
+        };
+        let running = Opts::new("warmgate_tenant_running", "Requests of each tenant that run or wait here");
+        let running = IntGaugeVec::new(running, &["tenant"])?;
+        registry.register(Box::new(running.clone()))?;
+        let help = "Tokens charged to each tenant, as engines told or as they were estimated";
+        Ok(TenantCounts {
+            requests: counter(
+                "warmgate_tenant_requests_total",
+                "Requests of each tenant by outcome",
+                &["tenant", "outcome"],
+            )?,
+            tokens: counter("warmgate_tenant_tokens_total", help, &["tenant", "kind"])?,
+            limited: counter(
+                "warmgate_tenant_limited_total",
+                "Requests refused since their tenant was at a limit",
+                &["tenant", "limit"],
+            )?,
+            keys_refused: counter(
+                "warmgate_keys_refused_total",
+                "Requests without a key, or with one that nobody knows",
+                &["reason"],
+            )?,
+            running,
+        })
+    }
+
+    pub fn request(&self, tenant: &str, verdict: Verdict) {
+        self.requests.with_label_values(&[tenant, verdict.name()]).inc();
+    }
+
+    pub fn charge(&self, tenant: &str, tokens: u64, is_estimated: bool) {
+        let [told, estimated] = KINDS;
+        self.tokens.with_label_values(&[tenant, if is_estimated { estimated } else { told }]).inc_by(tokens);
+    }
+
+    pub fn limit(&self, tenant: &str, over: Over) {
+        self.limited.with_label_values(&[tenant, over.name()]).inc();
+    }
+
+    pub fn key_refused(&self, reason: &'static str) {
+        self.keys_refused.with_label_values(&[reason]).inc();
+    }
+
+    /// Those that are there, as they are now.
+    pub fn tell_running(&self, tenants: &Tenants, now: Moment) {
+        for tenant in tenants.iter() {
+            self.running.with_label_values(&[&tenant.name]).set(i64::from(tenant.running(now)));
+        }
+    }
+
+    /// A tenant that is configured no longer is shown no longer.
+    pub fn forget(&self, tenant: &str) {
+        for verdict in Verdict::ALL {
+            let _ = self.requests.remove_label_values(&[tenant, verdict.name()]);
+        }
+        for kind in KINDS {
+            let _ = self.tokens.remove_label_values(&[tenant, kind]);
+        }
+        for over in Over::ALL {
+            let _ = self.limited.remove_label_values(&[tenant, over.name()]);
+        }
+        let _ = self.running.remove_label_values(&[tenant]);
+    }
+}
