@@ -7,6 +7,7 @@ mod check;
 mod demo;
 mod hash_key;
 mod logging;
+mod order;
 mod run;
 
 use std::net::SocketAddr;
@@ -33,6 +34,8 @@ Examples:
   warmgate run                              serve the engines that run on this machine
   openssl rand -hex 32 | tee key | warmgate hash-key
                                             make a key for a client, and its line for the configuration
+  warmgate reload                           have a running one read its configuration again
+  warmgate drain studio                     let a node finish, for maintenance; `resume` ends it
 
 Exit codes: 0 fine, 1 failed, 2 wrong arguments or configuration.";
 
@@ -46,6 +49,12 @@ enum Command {
     Demo(DemoArgs),
     /// Read a client's key from standard input, print the line for `tenants` in the configuration
     HashKey,
+    /// Have a running Warmgate read its configuration again; print what that changed, or what is wrong
+    Reload(OrderArgs),
+    /// Give a node no new work and let it finish what runs, until `resume` or a restart
+    Drain(NodeArgs),
+    /// End a drain
+    Resume(NodeArgs),
 }
 
 #[derive(Debug, Args)]
@@ -72,6 +81,22 @@ pub struct DemoArgs {
     pub admin: SocketAddr,
 }
 
+#[derive(Debug, Args)]
+pub struct OrderArgs {
+    /// Admin address of the running Warmgate
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9435")]
+    pub admin: SocketAddr,
+}
+
+#[derive(Debug, Args)]
+pub struct NodeArgs {
+    /// The node as headers and screens name it, or an upstream with all its rows
+    #[arg(value_name = "NODE")]
+    pub node: String,
+    #[command(flatten)]
+    pub order: OrderArgs,
+}
+
 /// Runs the command that the arguments of this process name.
 pub fn main() -> ExitCode {
     match Cli::parse().command {
@@ -79,6 +104,9 @@ pub fn main() -> ExitCode {
         Command::Check(args) => check::check(&args),
         Command::Demo(args) => demo::demo(args),
         Command::HashKey => hash_key::hash_key(),
+        Command::Reload(args) => order::reload(args.admin),
+        Command::Drain(args) => order::drain(args.order.admin, &args.node),
+        Command::Resume(args) => order::resume(args.order.admin, &args.node),
     }
 }
 
@@ -103,6 +131,12 @@ mod tests {
         check("warmgate check --config a.yaml", Ok("Check(CheckArgs { config: \"a.yaml\" })"));
         check("warmgate demo", Ok("Demo(DemoArgs { listen: 127.0.0.1:11435, admin: 127.0.0.1:9435 })"));
         check("warmgate hash-key", Ok("HashKey"));
+        check("warmgate reload", Ok("Reload(OrderArgs { admin: 127.0.0.1:9435 })"));
+        check(
+            "warmgate drain gpus/0 --admin 127.0.0.1:1",
+            Ok("Drain(NodeArgs { node: \"gpus/0\", order: OrderArgs { admin: 127.0.0.1:1 } })"),
+        );
+        check("warmgate resume", Err(2));
         check("warmgate check", Err(2));
         check("warmgate demo --listen here", Err(2));
         check("warmgate serve", Err(2));

@@ -7,10 +7,12 @@
 //! certificates.
 
 mod bounds;
+mod change;
 mod cors;
 mod engine;
 mod explain;
 mod file;
+mod files;
 mod groups;
 mod key;
 mod lines;
@@ -32,13 +34,15 @@ mod tls;
 mod upstream_url;
 
 use std::fs;
-use std::io::{self, Read as _};
+use std::io;
 use std::path::Path;
 
+pub use change::{Change, changes};
 pub use cors::Cors;
 pub use engine::{default_slots, engine_names};
 pub use key::{KEY_CHARS_MAX, KeyHash, unfit as unfit_key};
 pub use peers::TrustedPeers;
+pub use files::Files;
 pub use plan::{
     AccessLog, Admin, Admission, Affinity, Group, GroupTarget, Health, Heartbeat, Limits, Listen, Log, Plan,
     Resilience, Routing, Server, Shutdown, Telemetry, Tenant, TenantLimits, Timeouts, Upstream, UsageProbe,
@@ -57,40 +61,47 @@ const FILE_BYTES_MAX: u64 = 8 << 20;
 
 /// Reads the file at `path`.
 pub fn load(path: &Path) -> Result<Plan, Problems> {
-    match text_of(path) {
-        Ok(text) => parse(&text, path),
+    load_noting(path, &mut Files::default())
+}
+
+/// Reads the file at `path`, and notes it and the files that it names, be it that they are bad.
+pub fn load_noting(path: &Path, files: &mut Files) -> Result<Plan, Problems> {
+    match text_of(path, files) {
+        Ok(text) => parse_noting(&text, path, files),
         Err(error) => Err(Problems::unreadable(path, &error.to_string())),
     }
 }
 
-/// Reads the first of `places` that exists; none exists: the defaults. The place that was read comes
-/// with the plan. A file that exists and cannot be read is a problem, not a reason to look further.
-pub fn load_first<'a>(places: &[&'a Path]) -> Result<(Plan, Option<&'a Path>), Problems> {
-    match places.iter().find(|place| fs::symlink_metadata(place).is_ok()) {
-        Some(place) => load(place).map(|plan| (plan, Some(*place))),
-        None => Ok((Plan::default(), None)),
-    }
+/// The first of `places` that exists. One that exists and cannot be read is a problem, not a reason to
+/// look further.
+pub fn first_of<'a>(places: &[&'a Path]) -> Option<&'a Path> {
+    places.iter().find(|place| fs::symlink_metadata(place).is_ok()).copied()
 }
 
 /// Reads a text. `origin` names it in problems, and files of secrets are looked for beside it.
 pub fn parse(text: &str, origin: &Path) -> Result<Plan, Problems> {
+    parse_noting(text, origin, &mut Files::default())
+}
+
+fn parse_noting(text: &str, origin: &Path, files: &mut Files) -> Result<Plan, Problems> {
     let root = node::parse(text).map_err(|problem| Problems::syntax(origin, problem))?;
     let mut report = Report::with_schema(file::File::keys());
+    report.files = std::mem::take(files);
     let written = file::File::of(&root, &mut report);
     let folder = origin.parent().unwrap_or(Path::new(""));
     bounds::check_written(&written, &mut report);
     let plan = resolve::plan(written, folder, &mut report);
     bounds::check_together(&plan, &mut report);
+    *files = std::mem::take(&mut report.files);
     report.into_problems(origin, text).map_or(Ok(plan), Err)
 }
 
-fn text_of(path: &Path) -> io::Result<String> {
-    let mut text = String::new();
-    fs::File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
-    if text.len() as u64 > FILE_BYTES_MAX {
+fn text_of(path: &Path, files: &mut Files) -> io::Result<String> {
+    let bytes = files.read(path, FILE_BYTES_MAX)?;
+    if bytes.len() as u64 > FILE_BYTES_MAX {
         return Err(io::Error::other("larger than any configuration (8 MiB)"));
     }
-    Ok(text)
+    String::from_utf8(bytes).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8"))
 }
 
 #[cfg(test)]

@@ -4,7 +4,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use super::{EXIT_WRONG, RunArgs, logging};
-use crate::config::{self, Plan, Upstream};
+use crate::config::{self, Files, Plan, Upstream};
+use crate::edge::reload::Source;
 use crate::edge::server::{Beside, serve};
 
 /// Where a configuration is looked for when none is named.
@@ -15,12 +16,11 @@ const PLACES: [&str; 2] = ["conf/warmgate.yaml", "/etc/warmgate/warmgate.yaml"];
 const USUAL_PORTS: [u16; 5] = [11434, 8000, 8080, 30000, 4000];
 
 pub fn run(args: RunArgs) -> ExitCode {
-    let read = match &args.config {
-        Some(path) => config::load(path).map(|plan| (plan, Some(path.as_path()))),
-        None => config::load_first(&PLACES.map(Path::new)),
-    };
-    let (mut plan, place) = match read {
-        Ok(read) => read,
+    let place = args.config.as_deref().or_else(|| config::first_of(&PLACES.map(Path::new)));
+    let mut files = Files::default();
+    let read = place.map_or(Ok(Plan::default()), |place| config::load_noting(place, &mut files));
+    let mut plan = match read {
+        Ok(plan) => plan,
         Err(problems) => {
             eprintln!("{problems}");
             return ExitCode::from(EXIT_WRONG);
@@ -31,11 +31,9 @@ pub fn run(args: RunArgs) -> ExitCode {
         Some(place) => log::info!("configuration: {}", place.display()),
         None => log::info!("configuration: none, all defaults"),
     }
-    let is_guess = plan.upstreams.is_empty();
-    if is_guess {
-        look_around(&mut plan);
-    }
-    match serve(plan, Beside { is_guess, ..Beside::default() }) {
+    complete(&mut plan);
+    let source = place.map(|place| Source { path: place.to_owned(), files, complete });
+    match serve(plan, Beside { source, ..Beside::default() }) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("warmgate: {error}");
@@ -44,8 +42,12 @@ pub fn run(args: RunArgs) -> ExitCode {
     }
 }
 
-/// Takes whatever engine is found on this machine.
-fn look_around(plan: &mut Plan) {
+/// Without upstreams, takes whatever engine is found on this machine.
+fn complete(plan: &mut Plan) {
+    if !plan.upstreams.is_empty() {
+        return;
+    }
+    plan.is_guess = true;
     log::info!("no upstream is configured: looking for engines on this machine, ports {USUAL_PORTS:?}");
     let own = plan.listen.iter().map(|listen| listen.address).chain([plan.admin.address]);
     let own: Vec<u16> = own.map(|address| address.port()).collect();

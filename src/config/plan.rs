@@ -31,6 +31,9 @@ pub struct Plan {
     pub admin: Admin,
     /// Names and URLs are unique. Empty: `run` looks for engines on this machine.
     pub upstreams: Vec<Upstream>,
+    /// Nobody configured an upstream: these are ports at which an engine might be found. Never written.
+    #[serde(skip)]
+    pub is_guess: bool,
     /// Names are unique under `routing::name::fold`.
     pub models: Vec<Group>,
     pub routing: Routing,
@@ -374,6 +377,7 @@ impl Default for Plan {
             listen: vec![Listen { address: loopback(11435) }],
             admin: Admin { address: loopback(9435) },
             upstreams: Vec::new(),
+            is_guess: false,
             models: Vec::new(),
             routing: Routing { policy: Policy::Fleet, option_guard: OptionGuard::Warn, signals: Signals::default() },
             affinity: Affinity::default(),

@@ -8,10 +8,13 @@ use std::collections::HashSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use serde::Serialize;
+
+use super::files::Files;
 use super::lines::Lines;
 
 /// One problem.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Problem {
     /// Key path such as `upstreams[1].url`; empty: the file as a whole.
     pub path: String,
@@ -38,6 +41,11 @@ impl Problems {
         Problems::syntax(origin, Problem { path: String::new(), line: None, what, hint: String::new() })
     }
 
+    /// One line each, as they are shown.
+    pub fn lines(&self) -> impl Iterator<Item = String> + '_ {
+        self.list.iter().map(|problem| format!("{}:{problem}", self.origin.display()))
+    }
+
     /// The text could not be understood far enough to look at its keys.
     pub fn syntax(origin: &Path, problem: Problem) -> Problems {
         Problems { origin: origin.to_owned(), list: vec![problem] }
@@ -52,9 +60,9 @@ const SHOWN_MAX: usize = 100;
 impl fmt::Display for Problems {
     /// One line a problem: `conf/x.yaml:12: upstreams[0].slotz: unknown key; did you mean slots?`
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        for (index, problem) in self.list.iter().take(SHOWN_MAX).enumerate() {
+        for (index, line) in self.lines().take(SHOWN_MAX).enumerate() {
             let separator = if index == 0 { "" } else { "\n" };
-            write!(f, "{separator}{}:{problem}", self.origin.display())?;
+            write!(f, "{separator}{line}")?;
         }
         match self.list.len().saturating_sub(SHOWN_MAX) {
             0 => Ok(()),
@@ -106,6 +114,8 @@ pub struct Report {
     found: Vec<Found>,
     /// The paths of `found`.
     paths: HashSet<String>,
+    /// What was read on the way.
+    pub files: Files,
 }
 
 #[derive(Debug)]

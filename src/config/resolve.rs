@@ -100,7 +100,7 @@ fn resolve_upstream(written: file::Upstream, path: &str, folder: &Path, report: 
 
 /// `None`: it is not there, which is reported.
 fn fetch(source: &Source, path: &str, folder: &Path, report: &mut Report) -> Option<Secret> {
-    Secret::fetch(source, folder).map_err(|why| report.add(path, why, "")).ok()
+    Secret::fetch(source, folder, &mut report.files).map_err(|why| report.add(path, why, "")).ok()
 }
 
 fn groups(written: Vec<Option<file::Group>>, report: &mut Report) -> Vec<Group> {

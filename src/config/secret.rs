@@ -5,12 +5,11 @@
 //! secret itself there.
 
 use std::fmt;
-use std::fs;
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use serde::{Serialize, Serializer};
 
+use super::files::Files;
 use super::node::Node;
 use super::problem::Report;
 use super::read::{Read, Spot};
@@ -34,12 +33,14 @@ const SECRET_BYTES_MAX: u64 = 16 << 10;
 const FORM: &str = "write {env: NAME} or {file: PATH}";
 
 impl Secret {
-    /// Fetches it. The error quotes neither the secret nor the place.
-    pub fn fetch(source: &Source, folder: &Path) -> Result<Secret, String> {
+    /// Fetches it, and notes the file. The error quotes neither the secret nor the place.
+    pub fn fetch(source: &Source, folder: &Path, files: &mut Files) -> Result<Secret, String> {
         let text = match source {
             Source::Env(name) => std::env::var(name).map_err(|_| "the environment variable is not set".to_owned())?,
             Source::File(path) => {
-                text_of(&folder.join(path)).map_err(|error| format!("the file cannot be read: {error}"))?
+                let bytes = files.read(&folder.join(path), SECRET_BYTES_MAX);
+                let bytes = bytes.map_err(|error| format!("the file cannot be read: {error}"))?;
+                String::from_utf8(bytes).map_err(|_| "the file cannot be read: it is not UTF-8")?
             }
         };
         Secret::of(text.trim_end_matches(['\r', '\n']))
@@ -62,12 +63,6 @@ impl Secret {
     pub fn expose(&self) -> &str {
         &self.0
     }
-}
-
-fn text_of(path: &Path) -> std::io::Result<String> {
-    let mut text = String::new();
-    fs::File::open(path)?.take(SECRET_BYTES_MAX + 1).read_to_string(&mut text)?;
-    Ok(text)
 }
 
 impl Read for Source {
@@ -113,6 +108,8 @@ impl Serialize for Secret {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
     use crate::config::node;
 
@@ -146,13 +143,14 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let fetch = |content: &[u8]| {
             fs::write(folder.path().join("key"), content).unwrap();
-            Secret::fetch(&Source::File("key".into()), folder.path()).map(|secret| secret.expose().to_owned())
+            let source = Source::File("key".into());
+            Secret::fetch(&source, folder.path(), &mut Files::default()).map(|secret| secret.expose().to_owned())
         };
         assert_eq!(fetch(b"hunter2\r\n").as_deref(), Ok("hunter2"));
         for refused in [&b""[..], b"\n", b"a b", b"a\nb", b"\xff", &[b'x'; 20_000]] {
             assert!(fetch(refused).is_err_and(|why| !why.contains("a b")));
         }
-        assert!(Secret::fetch(&Source::File("none".into()), folder.path()).is_err());
+        assert!(Secret::fetch(&Source::File("none".into()), folder.path(), &mut Files::default()).is_err());
     }
 
     #[test]

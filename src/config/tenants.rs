@@ -4,8 +4,6 @@
 //! key nor what stands at its place is ever quoted.
 
 use std::collections::HashMap;
-use std::fs;
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use super::bounds::{check_count, check_number, check_unique};
@@ -170,20 +168,18 @@ fn resolve_one(written: file::Tenant, path: &str, folder: &Path, report: &mut Re
 
 /// Each file in a folder but the hidden ones, by which secret stores keep their house.
 fn take_folder(dir: &Path, path: &str, keys: &mut Vec<KeyHash>, report: &mut Report) {
-    let entries = match fs::read_dir(dir) {
-        Ok(entries) => entries,
+    let names = match report.files.list(dir, KEY_FILES_MAX + 1) {
+        Ok(names) => names,
         Err(error) => return report.add(path, format!("the folder cannot be read: {error}"), ""),
     };
     let visible = |file: &PathBuf| {
         let name = file.file_name().and_then(|name| name.to_str());
         name.is_some_and(|name| !name.starts_with('.')) && file.is_file()
     };
-    let mut files: Vec<PathBuf> =
-        entries.take(KEY_FILES_MAX + 1).flatten().map(|entry| entry.path()).filter(visible).collect();
+    let files: Vec<PathBuf> = names.iter().map(|name| dir.join(name)).filter(visible).collect();
     if files.len() > KEY_FILES_MAX {
         return report.add(path, format!("has more than {KEY_FILES_MAX} files"), "");
     }
-    files.sort();
     for file in files {
         take_file(&file, path, keys, report);
     }
@@ -191,7 +187,7 @@ fn take_folder(dir: &Path, path: &str, keys: &mut Vec<KeyHash>, report: &mut Rep
 
 /// Hashes, one a line; empty lines and those that begin with a # do not count.
 fn take_file(file: &Path, path: &str, keys: &mut Vec<KeyHash>, report: &mut Report) {
-    let text = match text_of(file) {
+    let text = match text_of(file, report) {
         Ok(text) => text,
         Err(error) => return report.add(path, format!("a file of keys cannot be read: {error}"), ""),
     };
@@ -207,17 +203,18 @@ fn take_file(file: &Path, path: &str, keys: &mut Vec<KeyHash>, report: &mut Repo
     }
 }
 
-fn text_of(file: &Path) -> std::io::Result<String> {
-    let mut text = String::new();
-    fs::File::open(file)?.take(KEY_FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
-    if text.len() as u64 > KEY_FILE_BYTES_MAX {
+fn text_of(file: &Path, report: &mut Report) -> std::io::Result<String> {
+    let bytes = report.files.read(file, KEY_FILE_BYTES_MAX)?;
+    if bytes.len() as u64 > KEY_FILE_BYTES_MAX {
         return Err(std::io::Error::other("larger than 1 MiB"));
     }
-    Ok(text)
+    String::from_utf8(bytes).map_err(|_| std::io::Error::other("it is not UTF-8"))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
     use crate::config::parse;
 

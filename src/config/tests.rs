@@ -346,9 +346,9 @@ fn files() {
     assert!(load(&bad).unwrap_err().to_string().contains("bad.yaml: cannot be read: "));
     assert_eq!(load(&good).unwrap().server.threads, 2);
 
-    assert_eq!(load_first(&[&none]), Ok((Plan::default(), None)));
-    assert_eq!(load_first(&[&none, &good]).unwrap().1, Some(good.as_path()));
-    assert!(load_first(&[&bad, &good]).is_err());
+    assert_eq!(first_of(&[&none]), None);
+    assert_eq!(first_of(&[&none, &good]), Some(good.as_path()));
+    assert!(load(first_of(&[&bad, &good]).unwrap()).is_err());
 }
 
 #[track_caller]

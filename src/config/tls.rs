@@ -5,8 +5,7 @@
 //! key is used and never shown.
 
 use std::fmt;
-use std::fs;
-use std::io::{self, Read as _};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use rustls::RootCertStore;
@@ -18,6 +17,7 @@ use serde::{Serialize, Serializer};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::file;
+use super::files::Files;
 use super::problem::Report;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -51,7 +51,7 @@ impl Tls {
     /// Reads the files; what is wrong is reported under `path`.
     pub fn of(written: file::Tls, path: &str, folder: &Path, report: &mut Report) -> Tls {
         let mut fetch = |key: &str, file: Option<String>, read: Form| {
-            let fetched = Pem::fetch(&folder.join(file?), read);
+            let fetched = Pem::fetch(&folder.join(file?), read, &mut report.files);
             fetched.map_err(|why| report.add(format!("{path}.{key}"), why, "it must be a file in PEM form")).ok()
         };
         let (has_cert, has_key) = (written.cert.is_some(), written.key.is_some());
@@ -90,15 +90,18 @@ impl Tls {
 }
 
 impl Pem {
-    fn fetch(path: &Path, read: Form) -> Result<Pem, String> {
-        let text = text_of(path).map_err(|error| format!("cannot be read: {error}"))?;
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn fetch(path: &Path, read: Form, files: &mut Files) -> Result<Pem, String> {
+        let text = text_of(path, files).map_err(|error| format!("cannot be read: {error}"))?;
         Ok(Pem { path: path.to_owned(), ders: read(&text)? })
     }
 }
 
-fn text_of(path: &Path) -> io::Result<Vec<u8>> {
-    let mut text = Vec::new();
-    fs::File::open(path)?.take(PEM_BYTES_MAX + 1).read_to_end(&mut text)?;
+fn text_of(path: &Path, files: &mut Files) -> io::Result<Vec<u8>> {
+    let text = files.read(path, PEM_BYTES_MAX)?;
     if text.len() as u64 > PEM_BYTES_MAX {
         return Err(io::Error::other("larger than any certificate (1 MiB)"));
     }

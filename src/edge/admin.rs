@@ -1,6 +1,7 @@
 //! The admin port: metrics, what the fleet looks like, and why requests went where they went.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use http::{Method, Response, StatusCode};
@@ -8,10 +9,13 @@ use pingora::http::RequestHeader;
 use pingora_core::apps::http_app::ServeHttp;
 use pingora_core::protocols::http::ServerSession;
 use serde_json::{Value, json};
+use tokio::time::timeout;
 
 use super::catalogue::Drift;
 use super::ingress::Ingress;
 use super::node::Node;
+use super::orders::{self, Order};
+use super::reload::Reloader;
 use super::site::UNCHECKED;
 use super::state;
 use crate::routing::fleet::Fleet;
@@ -19,7 +23,12 @@ use crate::routing::moment::Moment;
 
 pub struct Admin {
     pub ingress: Arc<Ingress>,
+    pub reloader: Arc<Reloader>,
 }
+
+/// Of a body that is read only to be dropped.
+const BODY_BYTES_MAX: usize = 64 << 10;
+const BODY_READ_MAX: Duration = Duration::from_secs(1);
 
 /// Receipts listed when no `limit` is given.
 const RECEIPTS_LISTED: usize = 50;
@@ -34,23 +43,41 @@ const INDEX: &str = "warmgate admin\n\n\
     GET /metrics                 Prometheus\n\
     GET /fleet/status            nodes, models, slots, load\n\
     GET /fleet/receipts?limit=N  why the latest requests went where they went\n\
-    GET /fleet/receipts/{id}     one of them, by X-Request-Id\n";
+    GET /fleet/receipts/{id}     one of them, by X-Request-Id\n\
+    GET /fleet/config            the configuration in force, without secrets\n\
+    GET /fleet/reloads           the latest reloads and what they changed\n\
+    POST /fleet/reload           read the configuration again\n\
+    POST /fleet/nodes/{name}/drain   give a node no new work; .../resume ends that\n";
 
 #[async_trait]
 impl ServeHttp for Admin {
     async fn response(&self, session: &mut ServerSession) -> Response<Vec<u8>> {
+        discard_body(session).await;
         let head = session.req_header();
         if !host_is_ours(head) {
             return text(403, "text/plain", b"ask for this port by its address or as localhost\n".to_vec());
         }
-        if head.method != Method::GET && head.method != Method::HEAD {
-            return text(405, "text/plain", b"this port takes GET\n".to_vec());
-        }
         let path = head.uri.path();
+        match (Order::at(path), head.method == Method::POST) {
+            (Some(_), true) if orders::is_of_another_site(head) => {
+                return text(403, "text/plain", b"no page of another site may do this\n".to_vec());
+            }
+            (Some(order), true) => {
+                let (status, answer) = order.carry_out(&self.ingress, &self.reloader).await;
+                return json_text(status, &answer);
+            }
+            (Some(_), false) => return text(405, "text/plain", b"this takes POST\n".to_vec()),
+            (None, _) if head.method != Method::GET && head.method != Method::HEAD => {
+                return text(405, "text/plain", b"this takes GET\n".to_vec());
+            }
+            (None, _) => {}
+        }
         match path {
             "/" => text(200, "text/plain", INDEX.into()),
             "/metrics" => text(200, "text/plain; version=0.0.4", self.metrics()),
             "/fleet/status" => json_text(200, &self.status()),
+            "/fleet/config" => json_text(200, &json!(*self.ingress.plan())),
+            "/fleet/reloads" => json_text(200, &self.reloads()),
             "/fleet/receipts" => json_text(200, &self.receipts(head.uri.query().unwrap_or_default())),
             _ => match path.strip_prefix("/fleet/receipts/").and_then(|id| self.ingress.receipts.find(id)) {
                 Some(receipt) => json_text(200, &receipt.to_json(&|id| self.ingress.node_name(id))),
@@ -65,6 +92,7 @@ impl Admin {
         let waiting = self.ingress.fleet.with(|fleet, _| fleet.queue.len());
         self.ingress.metrics.queue_waiting.set(waiting as i64);
         self.ingress.metrics.tenants.tell_running(&self.ingress.tenants(), self.ingress.fleet.now());
+        self.ingress.metrics.forget_nodes(&self.ingress.roster.nodes());
         self.ingress.metrics.text()
     }
 
@@ -91,6 +119,7 @@ impl Admin {
             "discovered": names.collect::<Vec<_>>(),
             "conflicts": conflicts.collect::<Vec<_>>(),
             "tenants": ingress.tenants().iter().map(|tenant| tenant.to_json(ingress.fleet.now())).collect::<Vec<_>>(),
+            "last_reload": ingress.reloads.last().map(|record| record.to_json()),
         })
     }
 
@@ -113,11 +142,32 @@ impl Admin {
         })
     }
 
+    /// The latest first.
+    fn reloads(&self) -> Value {
+        let records = self.ingress.reloads.latest();
+        json!({"reloads": records.iter().map(|record| record.to_json()).collect::<Vec<_>>()})
+    }
+
     fn receipts(&self, query: &str) -> Value {
         let limit = query.split('&').find_map(|pair| pair.strip_prefix("limit=")?.parse().ok());
         let latest = self.ingress.receipts.latest(limit.unwrap_or(RECEIPTS_LISTED).min(RECEIPTS_LISTED_MAX));
         latest.iter().map(|receipt| receipt.to_json(&|id| self.ingress.node_name(id))).collect()
     }
+}
+
+/// Nothing here has a use for a body. One that is left unread would end the connection, and may take the
+/// answer with it.
+async fn discard_body(session: &mut ServerSession) {
+    let discard = async {
+        let mut left = BODY_BYTES_MAX;
+        while let Ok(Some(piece)) = session.read_request_body().await {
+            left = left.saturating_sub(piece.len());
+            if left == 0 {
+                return;
+            }
+        }
+    };
+    let _ = timeout(BODY_READ_MAX, discard).await;
 }
 
 /// A page of somebody's that a browser resolves to this machine must not read what is here.
@@ -156,7 +206,8 @@ fn node_json(fleet: &Fleet, node: &Node, now: Moment) -> Value {
         "state": standing.name,
         "standing": standing.to_json(now),
         "healthy": upstream.healthy,
-        "draining": upstream.spec.drain,
+        "draining": upstream.drains(),
+        "drained_by": orders::drained_by(upstream),
         "problem": none_if_empty(node.problem.load().to_string()),
         "warning": node.is_insecure().then_some(UNCHECKED),
         "in_flight": upstream.in_flight,

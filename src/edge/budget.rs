@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// One permit: fine enough that small bodies are not overcharged, coarse enough that a permit count
@@ -23,12 +24,34 @@ pub struct Spent;
 #[derive(Clone, Debug)]
 pub struct Budget {
     permits: Arc<Semaphore>,
+    size: Arc<Mutex<Size>>,
+}
+
+/// In grains.
+#[derive(Debug)]
+struct Size {
+    whole: usize,
+    /// Taken from the budget while somebody held it; to be kept as it comes back.
+    owed: usize,
 }
 
 impl Budget {
     pub fn new(bytes: usize) -> Budget {
-        let grains = (bytes / GRAIN_BYTES).min(Semaphore::MAX_PERMITS);
-        Budget { permits: Arc::new(Semaphore::new(grains)) }
+        let whole = (bytes / GRAIN_BYTES).min(Semaphore::MAX_PERMITS);
+        Budget { permits: Arc::new(Semaphore::new(whole)), size: Arc::new(Mutex::new(Size { whole, owed: 0 })) }
+    }
+
+    /// Makes it so large from now on. What is held beyond stays held, and nothing new gets in until so
+    /// much has come back.
+    pub fn resize(&self, bytes: usize) {
+        let whole = (bytes / GRAIN_BYTES).min(Semaphore::MAX_PERMITS);
+        let mut size = self.size.lock();
+        let (more, less) = (whole.saturating_sub(size.whole), size.whole.saturating_sub(whole));
+        size.whole = whole;
+        let forgiven = more.min(size.owed);
+        size.owed -= forgiven;
+        self.permits.add_permits(more - forgiven);
+        size.owed += less - self.permits.forget_permits(less);
     }
 
     /// Bytes that nobody holds now.
@@ -44,23 +67,27 @@ impl Budget {
     /// Books bytes that exist already, such as a body rewritten in place of another.
     pub fn adopt(&self, bytes: Vec<u8>) -> Result<Bytes, Spent> {
         let permits = Arc::clone(&self.permits);
-        let booked = permits.try_acquire_many_owned(grains(bytes.capacity())?).map_err(|_| Spent)?;
-        Ok(Bytes::from_owner(Booked { bytes, _booked: Some(booked) }))
+        let permit = permits.try_acquire_many_owned(grains(bytes.capacity())?).map_err(|_| Spent)?;
+        Ok(Bytes::from_owner(Booked { bytes, _share: Some(self.share(permit)) }))
     }
 
-    async fn book(&self, bytes: usize, wait: Duration) -> Result<OwnedSemaphorePermit, Spent> {
+    async fn book(&self, bytes: usize, wait: Duration) -> Result<Share, Spent> {
         let booking = Arc::clone(&self.permits).acquire_many_owned(grains(bytes)?);
         match tokio::time::timeout(wait, booking).await {
-            Ok(Ok(booked)) => Ok(booked),
+            Ok(Ok(permit)) => Ok(self.share(permit)),
             Ok(Err(_)) | Err(_) => Err(Spent),
         }
+    }
+
+    fn share(&self, permit: OwnedSemaphorePermit) -> Share {
+        Share { permit: Some(permit), size: self.size.clone() }
     }
 }
 
 /// A growing body. Its capacity is booked at every moment.
 pub struct Buffer {
     bytes: Vec<u8>,
-    booked: Option<OwnedSemaphorePermit>,
+    booked: Option<Share>,
     budget: Budget,
     wait: Duration,
 }
@@ -107,17 +134,50 @@ impl Buffer {
             self.bytes.shrink_to_fit();
         }
         if let (Some(booked), Ok(kept)) = (&mut self.booked, grains(self.bytes.capacity())) {
-            let surplus = booked.num_permits().saturating_sub(kept as usize);
-            drop(booked.split(surplus));
+            booked.keep(kept as usize);
         }
-        Bytes::from_owner(Booked { bytes: self.bytes, _booked: self.booked })
+        Bytes::from_owner(Booked { bytes: self.bytes, _share: self.booked })
+    }
+}
+
+/// What is held of the budget; its end gives it back, as far as the budget still has it.
+struct Share {
+    permit: Option<OwnedSemaphorePermit>,
+    size: Arc<Mutex<Size>>,
+}
+
+impl Share {
+    fn merge(&mut self, mut other: Share) {
+        match (&mut self.permit, other.permit.take()) {
+            (Some(permit), Some(more)) => permit.merge(more),
+            (permit, more) => *permit = permit.take().or(more),
+        }
+    }
+
+    /// Gives back all but so many grains.
+    fn keep(&mut self, grains: usize) {
+        let Some(permit) = &mut self.permit else { return };
+        let surplus = permit.split(permit.num_permits().saturating_sub(grains));
+        drop(Share { permit: surplus, size: self.size.clone() });
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        let Some(mut permit) = self.permit.take() else { return };
+        let mut size = self.size.lock();
+        let kept = size.owed.min(permit.num_permits());
+        size.owed -= kept;
+        if let Some(owed) = permit.split(kept) {
+            owed.forget();
+        }
     }
 }
 
 /// Bytes and their place in the budget; they end together.
 struct Booked {
     bytes: Vec<u8>,
-    _booked: Option<OwnedSemaphorePermit>,
+    _share: Option<Share>,
 }
 
 impl AsRef<[u8]> for Booked {
@@ -181,6 +241,21 @@ mod tests {
         });
         assert_eq!(patient.reserve_total(4096).await, Ok(()));
         release.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn another_size_holds_for_what_comes_back_too() {
+        let budget = Budget::new(8 * 1024);
+        let held = budget.adopt(vec![1; 6 * 1024]).unwrap();
+        budget.resize(10 * 1024);
+        assert_eq!(budget.free_bytes(), 4 * 1024);
+        budget.resize(4 * 1024);
+        assert_eq!(budget.free_bytes(), 0);
+        assert!(budget.adopt(vec![1; 1024]).is_err(), "more is held than there may be");
+        budget.resize(5 * 1024);
+        assert_eq!(budget.free_bytes(), 0);
+        drop(held);
+        assert_eq!(budget.free_bytes(), 5 * 1024);
     }
 
     #[tokio::test]

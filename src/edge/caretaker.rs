@@ -91,24 +91,24 @@ impl Caretaker {
         }
     }
 
-    fn poll_those_in_force(&self, polls: &mut Vec<(Arc<Site>, Poll)>) {
-        let nodes = self.ingress.roster.nodes();
-        polls.retain(|(site, _)| nodes.has(site));
-        let polled: HashSet<*const Site> = polls.iter().map(|(site, _)| Arc::as_ptr(site)).collect();
+    fn poll_those_in_force(&self, polls: &mut Vec<Poll>) {
+        let (nodes, pace) = (self.ingress.roster.nodes(), self.pace());
+        polls.retain(|poll| nodes.has(&poll.site) && poll.pace == pace);
+        let polled: HashSet<*const Site> = polls.iter().map(|poll| Arc::as_ptr(&poll.site)).collect();
         for site in nodes.sites().filter(|site| !polled.contains(&Arc::as_ptr(site))) {
-            polls.push((site.clone(), Poll(tokio::spawn(poll(self.watch(), site.clone())))));
+            let task = tokio::spawn(poll(self.watch(), site.clone()));
+            polls.push(Poll { site: site.clone(), pace, task });
         }
     }
 
     /// Looks at names and health at every interval, and soon after there are news.
     async fn keep_checking(&self, mut news: watch::Receiver<u64>) {
-        let mut ticks = interval(self.ingress.plan().health.interval.0);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        ticks.tick().await;
+        let mut looked = Instant::now();
         loop {
-            let looked = Instant::now();
+            // Anew at each turn, since the interval may change; that is news as well.
+            let due = looked + self.ingress.plan().health.interval.0;
             tokio::select! {
-                _ = ticks.tick() => {}
+                _ = sleep_until(due) => {}
                 told = news.changed() => {
                     if told.is_err() {
                         return;
@@ -117,6 +117,7 @@ impl Caretaker {
                 }
             }
             news.mark_unchanged();
+            looked = Instant::now();
             self.check().await;
         }
     }
@@ -130,17 +131,23 @@ impl Caretaker {
         if let Err(error) = self.ingress.balancer.update().await {
             log::error!("discovery: {error}");
         }
+        // Somebody may wait for a node that has just got its place.
+        self.ingress.waiting_room.sweep();
     }
 
     fn telemetry(&self) -> Telemetry {
-        let ingress = &self.ingress;
-        let plan = ingress.plan();
+        let (ingress, pace) = (&self.ingress, self.pace());
         Telemetry {
             fleet: ingress.fleet.clone(),
             fetcher: ingress.fetcher.clone(),
-            timeout: plan.health.timeout.0,
-            interval: plan.telemetry.interval.0,
+            timeout: pace.timeout,
+            interval: pace.interval,
         }
+    }
+
+    fn pace(&self) -> Pace {
+        let plan = self.ingress.plan();
+        Pace { timeout: plan.health.timeout.0, interval: plan.telemetry.interval.0 }
     }
 
     fn watch(&self) -> Watch {
@@ -151,12 +158,23 @@ impl Caretaker {
     }
 }
 
+/// How sites are asked.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Pace {
+    timeout: Duration,
+    interval: Duration,
+}
+
 /// A site's task, which ends with this.
-struct Poll(JoinHandle<()>);
+struct Poll {
+    site: Arc<Site>,
+    pace: Pace,
+    task: JoinHandle<()>,
+}
 
 impl Drop for Poll {
     fn drop(&mut self) {
-        self.0.abort();
+        self.task.abort();
     }
 }
 

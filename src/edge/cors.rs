@@ -1,7 +1,7 @@
 //! Which web pages may use Warmgate: it answers browsers itself, and no node sees or says anything of it.
 //!
 //! A page whose origin is not in the list gets no leave, so that its browser keeps the answer from it. A list
-//! that is empty gives nobody leave and costs nothing.
+//! that is empty gives nobody leave and adds nothing.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -15,7 +15,8 @@ use pingora::http::{RequestHeader, ResponseHeader};
 use pingora::modules::http::{HttpModule, HttpModuleBuilder, Module};
 use pingora_core::Result;
 
-use crate::config::Cors;
+use super::ingress::Ingress;
+use crate::config::{Cors, Plan};
 
 /// A browser asks whether a page may send a request, before it sends that.
 pub fn is_preflight(request: &RequestHeader) -> bool {
@@ -30,28 +31,29 @@ pub fn leave(cors: &Cors, request: &RequestHeader) -> Option<HeaderValue> {
 }
 
 /// Adds the leave to every answer, whoever wrote it.
-pub struct Leaves(pub Arc<Cors>);
+pub struct Leaves(pub Arc<Ingress>);
 
 impl HttpModuleBuilder for Leaves {
     fn init(&self) -> Module {
-        Box::new(Leave { cors: self.0.clone(), given: None })
+        Box::new(Leave { plan: self.0.plan(), given: None })
     }
 }
 
 struct Leave {
-    cors: Arc<Cors>,
+    /// The settings that the request began with.
+    plan: Arc<Plan>,
     given: Option<HeaderValue>,
 }
 
 #[async_trait]
 impl HttpModule for Leave {
     async fn request_header_filter(&mut self, request: &mut RequestHeader) -> Result<()> {
-        self.given = leave(&self.cors, request);
+        self.given = leave(&self.plan.cors, request);
         Ok(())
     }
 
     async fn response_header_filter(&mut self, response: &mut ResponseHeader, _end: bool) -> Result<()> {
-        if response.status.is_informational() {
+        if response.status.is_informational() || self.plan.cors.origins.is_empty() {
             return Ok(());
         }
         response.append_header(VARY, "Origin")?;

@@ -60,27 +60,19 @@ impl Visit {
     }
 }
 
-/// What a client may take.
-#[derive(Clone)]
-pub struct Terms {
-    /// For the head of a request as a whole.
-    pub head_read: Duration,
-    /// Connections of all clients together.
-    pub connections_max: usize,
-}
-
 /// Lets clients in to an app.
 pub struct Door<A> {
     app: Arc<Visited<A>>,
-    terms: Terms,
+    /// Connections of all clients together.
+    connections_max: usize,
     open: Arc<AtomicUsize>,
     ingress: Arc<Ingress>,
 }
 
 impl<A> Door<A> {
-    pub fn new(app: A, terms: Terms, ingress: Arc<Ingress>) -> Door<A> {
-        let app = Visited { app: Arc::new(app), head_read: terms.head_read };
-        Door { app: Arc::new(app), terms, open: Arc::default(), ingress }
+    pub fn new(app: A, connections_max: usize, ingress: Arc<Ingress>) -> Door<A> {
+        let app = Visited { app: Arc::new(app), ingress: ingress.clone() };
+        Door { app: Arc::new(app), connections_max, open: Arc::default(), ingress }
     }
 }
 
@@ -88,11 +80,11 @@ impl<A> Door<A> {
 impl<A: HttpServerApp + Send + Sync + 'static> ServerApp for Door<A> {
     async fn process_new(self: &Arc<Self>, stream: Stream, shutdown: &ShutdownWatch) -> Option<Stream> {
         let _open = Active::new(&self.open);
-        if self.open.load(Ordering::Relaxed) > self.terms.connections_max {
+        if self.open.load(Ordering::Relaxed) > self.connections_max {
             self.ingress.metrics.connections_refused.inc();
             return None;
         }
-        let (due, _) = watch::channel(Some(Instant::now() + self.terms.head_read));
+        let (due, _) = watch::channel(Some(Instant::now() + head_read(&self.ingress)));
         let visit = Visit(Arc::new(due));
         tokio::select! {
             kept = VISIT.scope(visit.clone(), self.app.process_new(stream, shutdown)) => kept,
@@ -108,7 +100,12 @@ impl<A: HttpServerApp + Send + Sync + 'static> ServerApp for Door<A> {
 /// The app itself, with a deadline for each head.
 struct Visited<A> {
     app: Arc<A>,
-    head_read: Duration,
+    ingress: Arc<Ingress>,
+}
+
+/// For the head of a request as a whole.
+fn head_read(ingress: &Ingress) -> Duration {
+    ingress.plan().limits.header_read.0
 }
 
 #[async_trait]
@@ -119,7 +116,7 @@ impl<A: HttpServerApp + Send + Sync + 'static> HttpServerApp for Visited<A> {
         shutdown: &ShutdownWatch,
     ) -> Option<ReusedHttpStream> {
         let kept = self.app.process_new_http(session, shutdown).await;
-        let next = Instant::now() + IDLE_MAX + self.head_read;
+        let next = Instant::now() + IDLE_MAX + head_read(&self.ingress);
         let _ = VISIT.try_with(|visit| visit.due_at(Some(next)));
         kept
     }

@@ -198,8 +198,8 @@ impl Exchange {
         let (Some(payload), Some(current), Some(query)) = (&self.payload, &self.current, &self.query) else {
             return Err(Refusal::Internal);
         };
-        let (ask, memory) = (&query.ask, &self.ingress.body_limits.memory);
         let salt = self.tenant.as_deref().filter(|_| current.node.salts_cache());
+        let (ask, memory) = (&query.ask, &self.ingress.body_memory);
         self.unasked = None;
         let prepared = if current.is_translated {
             payload.translated(&current.model, ask, salt, memory)?

@@ -85,10 +85,7 @@ impl ProxyHttp for Gateway {
 
     /// Not the default: it registers a compressor, and streams must never be compressed.
     fn init_downstream_modules(&self, modules: &mut HttpModules) {
-        let cors = &self.ingress.plan().cors;
-        if !cors.origins.is_empty() {
-            modules.add_module(Box::new(Leaves(Arc::new(cors.clone()))));
-        }
+        modules.add_module(Box::new(Leaves(self.ingress.clone())));
     }
 
     async fn early_request_filter(&self, _: &mut Session, _: &mut Exchange) -> Result<()> {

@@ -6,26 +6,34 @@
 
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use async_trait::async_trait;
 use pingora_core::{Error, ErrorType, Result};
 use pingora_load_balancing::Backend;
 use pingora_load_balancing::health_check::HealthCheck;
 
+use super::fetch::Fetcher;
 use super::node::Node;
 use super::probe::Prober;
 use super::roster::Roster;
 use super::selection::Seat;
+use super::shared_fleet::SharedFleet;
+use crate::config::Plan;
 
 pub struct EngineCheck {
     pub roster: Arc<Roster>,
-    pub prober: Prober,
-    /// Failed checks in a row that take a node out.
-    pub unhealthy_after: usize,
-    /// Good checks in a row that bring it back.
-    pub healthy_after: usize,
+    pub fleet: Arc<SharedFleet>,
+    pub fetcher: Arc<Fetcher>,
+    /// The settings in force.
+    pub plan: Arc<ArcSwap<Plan>>,
 }
 
 impl EngineCheck {
+    fn prober(&self) -> Prober {
+        let timeout = self.plan.load().health.timeout.0;
+        Prober { fleet: self.fleet.clone(), fetcher: self.fetcher.clone(), timeout }
+    }
+
     /// The node, unless it has left or another row of its site is asked for it.
     fn node(&self, backend: &Backend) -> Option<Arc<Node>> {
         let id = Seat::of(backend)?.upstream;
@@ -37,7 +45,7 @@ impl EngineCheck {
 impl HealthCheck for EngineCheck {
     async fn check(&self, target: &Backend) -> Result<()> {
         let Some(node) = self.node(target) else { return Ok(()) };
-        let probed = self.prober.probe(&node).await;
+        let probed = self.prober().probe(&node).await;
         probed.or_else(|problem| Error::e_explain(ErrorType::Custom("UnhealthyUpstream"), problem))
     }
 
@@ -46,11 +54,12 @@ impl HealthCheck for EngineCheck {
             && node.standing.turned(healthy)
         {
             log::warn!("{}: {}", node.site.name, if healthy { "back" } else { "taken out" });
-            node.learn_health(&self.prober.fleet, healthy);
+            node.learn_health(&self.fleet, healthy);
         }
     }
 
     fn health_threshold(&self, success: bool) -> usize {
-        if success { self.healthy_after } else { self.unhealthy_after }
+        let health = self.plan.load().health;
+        (if success { health.healthy_after } else { health.unhealthy_after }) as usize
     }
 }

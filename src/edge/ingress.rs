@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 use arc_swap::ArcSwap;
+use parking_lot::Mutex;
 use pingora_load_balancing::{Backends, LoadBalancer};
 
 use super::body::BodyLimits;
@@ -19,8 +20,8 @@ use super::manage::Managing;
 use super::metrics::Metrics;
 use super::misfit::MisfitsTold;
 use super::node::Node;
-use super::probe::Prober;
 use super::receipt::Receipts;
+use super::reload::{Changes, Reloads};
 use super::resolver::{Resolver, SystemResolver};
 use super::roster::Roster;
 use super::selection::FleetSelection;
@@ -34,8 +35,8 @@ use crate::routing::group::Groups;
 use crate::routing::stuck::SilenceLimits;
 
 pub struct Ingress {
-    plan: ArcSwap<Plan>,
     tenants: ArcSwap<Tenants>,
+    plan: Arc<ArcSwap<Plan>>,
     pub fleet: Arc<SharedFleet>,
     /// The nodes, which join and leave while all this runs.
     pub roster: Arc<Roster>,
@@ -44,16 +45,18 @@ pub struct Ingress {
     pub fetcher: Arc<Fetcher>,
     pub receipts: Receipts,
     pub metrics: Metrics,
-    pub body_limits: BodyLimits,
+    /// For the bodies of all requests.
+    pub body_memory: Budget,
     /// Requests that are under way; the server waits for them when it stops.
     pub active: Arc<AtomicUsize>,
     /// The fleet is simulated, and says so wherever it can.
     pub simulated: bool,
-    /// Nobody configured an upstream: the nodes are ports at which an engine might be found.
-    pub is_guess: bool,
     pub lists: Lists,
     pub misfits_told: MisfitsTold,
     pub managing: Managing,
+    pub reloads: Reloads,
+    /// One plan at a time is put in force.
+    applying: Mutex<()>,
 }
 
 /// For a whole request body to arrive, however large.
@@ -69,28 +72,25 @@ impl Ingress {
 
     /// With another way from host names to addresses than the system's.
     pub fn with_resolver(plan: Plan, resolver: Arc<dyn Resolver>) -> prometheus::Result<Ingress> {
-        let fleet = Arc::new(SharedFleet::new(rules(&plan)));
+        let plan = Arc::new(ArcSwap::from_pointee(plan));
+        let in_force = plan.load_full();
+        let fleet = Arc::new(SharedFleet::new(rules(&in_force)));
         let roster = Arc::new(Roster::new(fleet.clone()));
-        roster.apply(&plan.upstreams, &plan.models);
+        roster.apply(&in_force.upstreams, &in_force.models);
         let fetcher = Arc::new(Fetcher::with(resolver.clone()));
         let discovery = FleetDiscovery { roster: roster.clone(), fleet: fleet.clone(), resolver };
         let mut balancer = LoadBalancer::from_backends(Backends::new(Box::new(discovery)));
         balancer.set_health_check(Box::new(EngineCheck {
             roster: roster.clone(),
-            prober: Prober { fleet: fleet.clone(), fetcher: fetcher.clone(), timeout: plan.health.timeout.0 },
-            unhealthy_after: plan.health.unhealthy_after as usize,
-            healthy_after: plan.health.healthy_after as usize,
+            fleet: fleet.clone(),
+            fetcher: fetcher.clone(),
+            plan: plan.clone(),
         }));
         let balancer = Arc::new(balancer);
-        let body_limits = BodyLimits {
-            body_bytes: plan.limits.body.0 as usize,
-            read_deadline: BODY_READ_MAX,
-            memory: Budget::new(plan.limits.memory_for_bodies.0 as usize),
-            memory_wait: BODY_MEMORY_WAIT,
-        };
+        let body_memory = Budget::new(in_force.limits.memory_for_bodies.0 as usize);
         Ok(Ingress {
-            tenants: ArcSwap::from_pointee(Tenants::of(&plan)),
-            plan: ArcSwap::from_pointee(plan),
+            tenants: ArcSwap::from_pointee(Tenants::of(&in_force)),
+            plan,
             roster,
             waiting_room: WaitingRoom::open(&fleet, &balancer),
             balancer,
@@ -98,14 +98,44 @@ impl Ingress {
             fetcher,
             receipts: Receipts::default(),
             metrics: Metrics::new()?,
-            body_limits,
+            body_memory,
             active: Arc::default(),
             simulated: false,
-            is_guess: false,
             lists: Lists::default(),
             misfits_told: MisfitsTold::default(),
             managing: Managing::default(),
+            reloads: Reloads::default(),
+            applying: Mutex::default(),
         })
+    }
+
+    /// Puts another plan in force, for all that begins from now on, and tells what that changes. What is
+    /// under way goes on as it began; what was learnt of upstreams that stay is kept. What only another
+    /// process can have stays as it is. Whatever is made of a plan and outlives a request is put right here.
+    pub fn apply(&self, plan: Plan) -> Changes {
+        let _one_at_a_time = self.applying.lock();
+        let old = self.plan();
+        let (needs_new_process, applied): (Vec<_>, Vec<_>) =
+            config::changes(&old, &plan).into_iter().partition(config::Change::needs_new_process);
+        let plan = Arc::new(Plan { listen: old.listen.clone(), admin: old.admin, server: old.server, ..plan });
+        self.roster.apply_with(&plan.upstreams, &plan.models, |fleet| {
+            fleet.set_rules(rules(&plan));
+            self.plan.store(plan.clone());
+        });
+        self.renew_tenants(&plan);
+        self.body_memory.resize(plan.limits.memory_for_bodies.0 as usize);
+        self.waiting_room.sweep();
+        Changes { applied, needs_new_process }
+    }
+
+    /// What one request body may take.
+    pub fn body_limits(&self, plan: &Plan) -> BodyLimits {
+        BodyLimits {
+            body_bytes: plan.limits.body.0 as usize,
+            read_deadline: BODY_READ_MAX,
+            memory: self.body_memory.clone(),
+            memory_wait: BODY_MEMORY_WAIT,
+        }
     }
 
     /// The settings in force. Whoever needs them for longer than a step keeps what this gives.
@@ -119,7 +149,7 @@ impl Ingress {
     }
 
     /// Takes the tenants of a new configuration; those that stay keep what they have used.
-    pub fn renew_tenants(&self, plan: &Plan) {
+    fn renew_tenants(&self, plan: &Plan) {
         let before = self.tenants();
         let renewed = Arc::new(Tenants::renewed(&before, plan));
         self.tenants.store(renewed.clone());
@@ -147,7 +177,7 @@ impl Ingress {
         let usable = self.fleet.with(|fleet, now| nodes.iter().filter(|node| usable(fleet, now, node)).count());
         match (usable, self.plan().upstreams.len()) {
             (1.., _) => Ok(()),
-            _ if self.is_guess => Err("no upstream is configured and no engine was found on this machine; \
+            _ if self.plan().is_guess => Err("no upstream is configured and no engine was found on this machine; \
                                        start one, or name yours under `upstreams:`"
                 .into()),
             (0, 1) => Err("the only upstream cannot serve; the admin port says why under /fleet/status".into()),

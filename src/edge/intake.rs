@@ -84,7 +84,7 @@ async fn understand(session: &mut Session, exchange: &mut Exchange, endpoint: En
     if body::declared_bytes(session).is_none_or(|bytes| bytes > READ_BEFORE_REFUSAL_BYTES) {
         exchange.has_room(endpoint)?;
     }
-    let body = body::read(session, &exchange.ingress.body_limits).await.map_err(Refusal::Body)?;
+    let body = body::read(session, &exchange.ingress.body_limits(&exchange.plan)).await.map_err(Refusal::Body)?;
     exchange.has_room(endpoint)?;
     let Peeked { mut ask, model_span, option_spans, usage_edit } =
         parse(session, &body, endpoint).await?.map_err(Refusal::BadRequest)?;

@@ -167,7 +167,7 @@ pub async fn take(session: &mut Session, exchange: &mut Exchange, call: Call) ->
         let digest = digest.ok_or(Refusal::Managing(Unmanaged::NotDigest))?;
         return carry_blob(session, exchange, digest, &wanted).map(|()| false);
     }
-    let body = body::read(session, &ingress.body_limits).await.map_err(Refusal::Body)?;
+    let body = body::read(session, &ingress.body_limits(&exchange.plan)).await.map_err(Refusal::Body)?;
     let key = if call == Call::Copy { Key::Source } else { Key::Model };
     let managed = managed::read(&body.bytes, key).map_err(|why| Refusal::Managing(Unmanaged::Unreadable(why)))?;
     exchange.may_ask_for(&managed.model)?;

@@ -3,12 +3,18 @@
 //! Label values come from the configuration, from fixed sets and, bounded, from what nodes list; never
 //! from clients. A registry of our own, not the global one: two gateways in one process do not share counts.
 
+use std::collections::{HashMap, HashSet};
+
+use prometheus::core::{Collector, MetricVec, MetricVecBuilder};
 use prometheus::{
     Encoder, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
     TextEncoder,
 };
 
+use super::clock::wall_ms;
 use super::ingress::Ingress;
+use super::reload::{Outcome, Record};
+use super::roster::Nodes;
 use super::state;
 use super::tenants::TenantCounts;
 use super::verdict::Verdict;
@@ -34,6 +40,10 @@ pub struct Metrics {
     pub connections_refused: IntCounter,
     pub tenants: TenantCounts,
     breaker_state: IntGaugeVec,
+    /// Reloads by outcome.
+    pub reloads: IntCounterVec,
+    reload_success: IntGauge,
+    reload_success_at: IntGauge,
 }
 
 /// From a warm cache hit to a cold load of a large model.
@@ -81,7 +91,27 @@ impl Metrics {
             Opts::new("warmgate_breaker_state", "0 closed, 1 half-open, 2 open; the worst of node and models");
         let breaker_state = IntGaugeVec::new(breaker, &["node"])?;
         registry.register(Box::new(breaker_state.clone()))?;
+        let gauge = |name: &str, help: &str| -> prometheus::Result<IntGauge> {
+            let gauge = IntGauge::new(name, help)?;
+            registry.register(Box::new(gauge.clone()))?;
+            Ok(gauge)
+        };
+        let reloads = counter("warmgate_reloads_total", "Reloads of the configuration by outcome", &["outcome"])?;
+        for outcome in Outcome::NAMES {
+            reloads.with_label_values(&[outcome]);
+        }
+        let reload_success =
+            gauge("warmgate_config_last_reload_success", "1: the file is in force, 0: the last reload was refused")?;
+        let reload_success_at = gauge(
+            "warmgate_config_last_reload_success_timestamp_seconds",
+            "When what is in force was read, since 1970",
+        )?;
+        reload_success.set(1);
+        reload_success_at.set((wall_ms() / 1000) as i64);
         Ok(Metrics {
+            reloads,
+            reload_success,
+            reload_success_at,
             requests,
             attempts: counter("warmgate_attempts_total", "Attempts at nodes by result", &["node", "result"])?,
             affinity: counter("warmgate_affinity_total", "Requests by what became of their warmth", &["affinity"])?,
@@ -119,6 +149,28 @@ impl Metrics {
         }
     }
 
+    pub fn count_reload(&self, record: &Record) {
+        self.reloads.with_label_values(&[record.outcome.name()]).inc();
+        match record.outcome {
+            Outcome::Applied(_) => {
+                self.reload_success.set(1);
+                self.reload_success_at.set((record.wall_ms / 1000) as i64);
+            }
+            Outcome::Refused(_) => self.reload_success.set(0),
+            Outcome::NoFile => {}
+        }
+    }
+
+    /// Forgets the state of nodes that have left, and what was counted of those that left long ago.
+    pub fn forget_nodes(&self, nodes: &Nodes) {
+        forget(&self.breaker_state, &nodes.iter().map(|node| node.label.as_str()).collect());
+        let known = nodes.iter().chain(nodes.left()).map(|node| node.label.as_str()).collect();
+        forget(&self.attempts, &known);
+        forget(&self.prompt_tokens, &known);
+        forget(&self.option_reloads, &known);
+        forget(&self.first_byte_seconds, &known);
+    }
+
     pub fn tell_breakers(&self, ingress: &Ingress) {
         for node in ingress.roster.nodes().iter() {
             let level = |fleet: &mut Fleet, now| {
@@ -135,5 +187,18 @@ impl Metrics {
             log::error!("metrics: {error}");
         }
         text
+    }
+}
+
+/// Drops the series of all nodes but these.
+fn forget<B: MetricVecBuilder>(counted: &MetricVec<B>, labels: &HashSet<&str>) {
+    for family in counted.collect() {
+        for metric in family.get_metric() {
+            let pairs: HashMap<&str, &str> =
+                metric.get_label().iter().map(|pair| (pair.name(), pair.value())).collect();
+            if pairs.get("node").is_some_and(|node| !labels.contains(node)) {
+                let _ = counted.remove(&pairs);
+            }
+        }
     }
 }

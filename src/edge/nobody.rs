@@ -43,7 +43,7 @@ pub fn answer_instead(ask: &Ask, refusal: &Refusal) -> Option<Vec<u8>> {
 pub fn unknown_model(ingress: &Ingress, model: String) -> Refusal {
     let (names, whole) = ingress.fleet.with(|fleet, _| (fleet.model_names(), fleet.is_known_whole()));
     let whole = whole && ingress.roster.nodes().are_found();
-    if whole || ingress.is_guess {
+    if whole || ingress.plan().is_guess {
         let nearest = name::nearest(&model, &names, NEAREST_SHOWN);
         Refusal::UnknownModel { model, nearest }
     } else {

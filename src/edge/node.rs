@@ -31,6 +31,11 @@ impl Node {
         site.rows.iter().zip(0..).map(node).collect()
     }
 
+    /// Whether it is what somebody means by that name: its own, its site's or its upstream's.
+    pub fn goes_by(&self, name: &str) -> bool {
+        [&self.name, &self.site.name, &self.site.configured.name].iter().any(|own| *own == name)
+    }
+
     /// The header that makes the engine use this rank.
     pub fn steering(&self) -> Option<(&'static str, u32)> {
         self.engine.get()?.rank_header.zip(self.rank)

@@ -51,7 +51,8 @@ pub fn pick(balancer: &LoadBalancer<FleetSelection>, fleet: &Arc<SharedFleet>, q
                 is_translated: booked.is_translated,
                 decision,
             })),
-            None if decision.admitted.is_none() && !decision.rows.is_empty() => Placing::Full(decision),
+            // A node that has just joined may be known to the fleet before it is to Pingora.
+            None if !decision.rows.is_empty() => Placing::Full(decision),
             None => Placing::Nobody(decision),
         }
     })

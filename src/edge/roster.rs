@@ -5,6 +5,7 @@
 //! fleet and everybody who asks for the nodes see each change in one step. A row that has left is still
 //! found by its id for a while: requests end there, and receipts name it.
 
+mod drains;
 mod wanted;
 
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -20,8 +21,9 @@ use super::problem::Problem;
 use super::shared_fleet::SharedFleet;
 use super::site::Site;
 use crate::config::{self, Discover};
-use crate::routing::fleet::UpstreamId;
+use crate::routing::fleet::{Fleet, UpstreamId};
 use crate::routing::group::{Group, Groups, Target};
+use drains::Drains;
 pub use wanted::ROWS_PER_NAME_MAX;
 use wanted::Wanted;
 
@@ -60,6 +62,7 @@ struct Sources {
     models: Vec<config::Group>,
     /// By the name of the upstream; the addresses of the latest lookup that was answered.
     found: HashMap<String, Vec<SocketAddr>>,
+    drains: Drains,
 }
 
 impl Roster {
@@ -74,11 +77,38 @@ impl Roster {
 
     /// Makes the rows those of this configuration. What stays keeps what was learnt of it.
     pub fn apply(&self, upstreams: &[config::Upstream], models: &[config::Group]) {
+        self.apply_with(upstreams, models, |_| ());
+    }
+
+    /// The same, with more that is to change of the fleet in the same step.
+    pub fn apply_with(&self, upstreams: &[config::Upstream], models: &[config::Group], more: impl FnOnce(&mut Fleet)) {
         let mut sources = self.sources.lock();
         sources.upstreams = upstreams.to_vec();
         sources.models = models.to_vec();
         sources.found.retain(|name, _| upstreams.iter().any(|upstream| upstream.name == *name));
-        self.change(&sources);
+        sources.drains.retain(upstreams);
+        self.change(&sources, more);
+    }
+
+    /// An operator takes a row, or all rows of an upstream, out of service or lets them in again. These are
+    /// they; `None`: there is nothing of that name.
+    pub fn drain(&self, name: &str, drain: bool) -> Option<Vec<Arc<Node>>> {
+        let mut sources = self.sources.lock();
+        let nodes = self.nodes();
+        let named: Vec<Arc<Node>> = nodes.iter().filter(|node| node.goes_by(name)).cloned().collect();
+        // A discovered name may have no row just now.
+        if named.is_empty() && !sources.upstreams.iter().any(|upstream| upstream.name == name) {
+            return None;
+        }
+        let Sources { upstreams, drains, .. } = &mut *sources;
+        drains.set(name, drain, upstreams);
+        self.fleet.with(|fleet, now| sources.drains.tell(&nodes, fleet, now));
+        Some(named)
+    }
+
+    /// The name under which an operator drains a row: its own, or that of its upstream.
+    pub fn drained_as(&self, node: &Node) -> Option<String> {
+        self.sources.lock().drains.of(node).map(str::to_owned)
     }
 
     /// These addresses are behind a discovered name now.
@@ -91,7 +121,7 @@ impl Roster {
         let chosen = wanted::choose(addresses, sources.found.get(&name.upstream.name));
         if sources.found.get(&name.upstream.name) != Some(&chosen) {
             sources.found.insert(name.upstream.name.clone(), chosen);
-            self.change(&sources);
+            self.change(&sources, |_| ());
         }
     }
 
@@ -105,10 +135,11 @@ impl Roster {
         self.news.subscribe()
     }
 
-    fn change(&self, sources: &Sources) {
+    fn change(&self, sources: &Sources, more: impl FnOnce(&mut Fleet)) {
         let before = self.nodes();
         let wanted = wanted::rows(&sources.upstreams, &sources.found);
-        let after = self.fleet.with(|fleet, _| {
+        let after = self.fleet.with(|fleet, now| {
+            more(fleet);
             let mut here: HashMap<&str, &Arc<Site>> = before.sites().map(|site| (site.name.as_str(), site)).collect();
             let kept = |wanted: &Wanted| here.remove(wanted.name.as_str()).filter(|site| wanted.is_same(site));
             let kept: Vec<Option<&Arc<Site>>> = wanted.iter().map(kept).collect();
@@ -118,12 +149,13 @@ impl Roster {
                 gone.rows.iter().for_each(|row| fleet.leave(*row));
             }
             let site = |(wanted, kept): (&Wanted, Option<&Arc<Site>>)| match kept {
-                Some(site) => Some(wanted.keep(site, fleet)),
+                Some(site) => Some(wanted.keep(site, fleet, now)),
                 None => wanted.join(fleet),
             };
             let sites: Vec<Arc<Site>> = wanted.iter().zip(kept).filter_map(site).collect();
             let after = Nodes::new(&sites, &before, names(&sources.upstreams, &before.names));
             fleet.rules.groups = groups(&sources.models, &after);
+            sources.drains.tell(&after, fleet, now);
             // Before the fleet is let go of, so that whoever picks a row finds its node.
             self.nodes.store(Arc::new(after));
             self.nodes()
@@ -166,6 +198,11 @@ impl Nodes {
     /// A row that has not left.
     pub fn here(&self, id: UpstreamId) -> Option<&Arc<Node>> {
         self.by_id.get(&id)
+    }
+
+    /// Rows that left not long ago.
+    pub fn left(&self) -> impl Iterator<Item = &Arc<Node>> {
+        self.left.iter()
     }
 
     /// Whether that very site is in force: neither left nor configured anew.

@@ -19,9 +19,10 @@ use super::address::Address;
 use super::admin::Admin;
 use super::caretaker::Caretaker;
 use super::descriptors;
-use super::door::{Door, Terms};
+use super::door::Door;
 use super::gateway::Gateway;
 use super::ingress::Ingress;
+use super::reload::{Attentive, Reloader, Source};
 use super::shutdown;
 use crate::config::Plan;
 
@@ -41,8 +42,8 @@ pub struct Beside {
     /// Services that must be up before the first look at the fleet.
     pub services: Vec<Box<dyn ServiceWithDependents>>,
     pub simulated: bool,
-    /// The plan's upstreams are guesses (`Ingress::is_guess`).
-    pub is_guess: bool,
+    /// Where the plan came from; `None`: from no file, and there is nothing to read again.
+    pub source: Option<Source>,
     /// Printed when everything is up, after the addresses.
     pub greeting: Option<fn(&Ingress, SocketAddr) -> String>,
 }
@@ -68,11 +69,11 @@ pub fn serve(plan: Plan, beside: Beside) -> Result<(), ServeError> {
     for open in listen.iter().filter(|listen| is_open && !listen.address.ip().is_loopback()) {
         log::warn!("{} is reachable from other machines, and whoever reaches it may use every model", open.address);
     }
-    let terms = Terms { head_read: plan.limits.header_read.0, connections_max: descriptors::claim() };
+    let connections_max = descriptors::claim();
     let mut ingress = Ingress::new(plan)?;
     ingress.simulated = beside.simulated;
-    ingress.is_guess = beside.is_guess;
     let ingress = Arc::new(ingress);
+    let reloader = Arc::new(Reloader::new(ingress.clone(), beside.source));
 
     let mut server = Server::new_with_opt_and_conf(Opt::default(), server_conf(&ingress.plan()));
     let boot = server.bootstrap_as_a_service();
@@ -86,15 +87,16 @@ pub fn serve(plan: Plan, beside: Beside) -> Result<(), ServeError> {
     let caretaker = server.add_service(background_service("caretaker", caretaker));
     before.iter().for_each(|service| caretaker.add_dependency(service));
 
-    let proxy = server.add_service(proxy_service(&server.configuration, &ingress, &listen, terms));
-    let mut admin = Service::new("admin".into(), Admin { ingress: ingress.clone() });
+    let proxy = server.add_service(proxy_service(&server.configuration, &ingress, &listen, connections_max));
+    let mut admin = Service::new("admin".into(), Admin { ingress: ingress.clone(), reloader: reloader.clone() });
     admin.add_tcp_with_settings(&admin_at.address.to_string(), admin_at.options());
     let admin = server.add_service(admin);
+    server.add_service(background_service("reload", Attentive(reloader)));
     for service in [&proxy, &admin] {
         service.add_dependency(&boot);
         service.add_dependency(&caretaker);
     }
-    shutdown::leave_when_idle(server.watch_execution_phase(), ingress.active.clone()).map_err(ServeError::Thread)?;
+    shutdown::leave_when_idle(server.watch_execution_phase(), ingress.clone()).map_err(ServeError::Thread)?;
     server.run(RunArgs { shutdown_signal: Box::new(shutdown::Signals) });
     Ok(())
 }
@@ -106,7 +108,8 @@ fn claim(address: SocketAddr) -> Result<Address, ServeError> {
 fn server_conf(plan: &Plan) -> ServerConf {
     ServerConf {
         threads: plan.server.worker_threads(),
-        grace_period_seconds: Some(plan.shutdown.grace.0.as_secs()),
+        // Longer than any that may be configured: `shutdown` keeps to the one in force when it comes to it.
+        grace_period_seconds: Some(shutdown::GRACE_MAX_S),
         graceful_shutdown_timeout_seconds: Some(1),
         upstream_keepalive_pool_size: UPSTREAM_POOL,
         max_retries: PINGORA_ATTEMPTS,
@@ -118,7 +121,7 @@ fn proxy_service(
     conf: &Arc<ServerConf>,
     ingress: &Arc<Ingress>,
     listen: &[Address],
-    terms: Terms,
+    connections_max: usize,
 ) -> Service<Door<HttpProxy<Gateway>>> {
     let mut options = HttpServerOptions::default();
     options.h2c = true;
@@ -128,7 +131,7 @@ fn proxy_service(
     let mut h2 = default_h2_options();
     h2.initial_window_size(H2_WINDOW_BYTES).initial_connection_window_size(H2_WINDOW_BYTES);
     proxy.h2_options = Some(h2);
-    let mut service = Service::new("proxy".into(), Door::new(proxy, terms, ingress.clone()));
+    let mut service = Service::new("proxy".into(), Door::new(proxy, connections_max, ingress.clone()));
     for address in listen {
         service.add_tcp_with_settings(&address.address.to_string(), address.options());
     }

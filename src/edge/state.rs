@@ -29,7 +29,7 @@ pub fn of_node(fleet: &Fleet, node: &Node, upstream: &Upstream, now: Moment) -> 
         // A server may answer its probe to anybody and its lists to nobody without the key.
         Ailment::Auth => with("auth", upstream.out_since),
         Ailment::WrongType => with("wrong type", upstream.out_since),
-        _ if upstream.healthy && upstream.spec.drain => with("draining", None),
+        _ if upstream.healthy && upstream.drains() => with("draining", None),
         _ if upstream.healthy => of_breaker(&upstream.breaker, now)
             .or_else(|| rising(&upstream.slow_start, fleet, now))
             .unwrap_or(State { name: "up", since: upstream.up_since, ..State::default() }),

@@ -27,6 +27,23 @@ impl<V> Aged<V> {
         }
     }
 
+    /// Another bound holds from now on. Of what is too much the oldest go first, and of those of one age any.
+    pub fn limit(&mut self, max_entries: usize) {
+        self.per_generation = max_entries.div_ceil(2).max(1);
+        if self.young.len() > self.per_generation {
+            self.old = std::mem::take(&mut self.young);
+        }
+        let surplus = self.old.len().saturating_sub(self.per_generation);
+        if surplus > 0 {
+            let mut seen = 0;
+            self.old.retain(|_, _| {
+                seen += 1;
+                seen > surplus
+            });
+            self.old.shrink_to_fit();
+        }
+    }
+
     pub fn get(&self, key: u64) -> Option<&V> {
         self.young.get(&key).or_else(|| self.old.get(&key))
     }
@@ -93,6 +110,22 @@ mod tests {
             }
         }
         assert_eq!(aged.get(0), None);
+    }
+
+    #[test]
+    fn another_bound_holds_at_once_and_forgets_no_more_than_it_must() {
+        let mut aged = Aged::new(100);
+        (0..70u64).for_each(|key| aged.insert(key, ()));
+        aged.limit(200);
+        assert_eq!(aged.len(), 70);
+        aged.limit(100);
+        assert_eq!(aged.len(), 70);
+        aged.limit(60);
+        assert_eq!((aged.len(), aged.get(60)), (50, Some(&())), "30 of the old, all of the young");
+        aged.limit(10);
+        assert_eq!(aged.len(), 5);
+        (100..200u64).for_each(|key| aged.insert(key, ()));
+        assert!(aged.len() <= 10);
     }
 
     #[test]

@@ -242,6 +242,13 @@ impl Breaker {
         self.told_until = self.told_until.max(now + wait.min(TOLD_MAX));
     }
 
+    /// The reason for which it opened is gone.
+    pub fn forgive(&mut self, fault: Fault, now: Moment) {
+        if self.opening.is_some_and(|opening| opening.fault == fault) {
+            self.close(now);
+        }
+    }
+
     /// What is proven to work again is in normal use at once; how it failed before is forgotten, but for the
     /// cooldown's length should it fail anew.
     fn close(&mut self, now: Moment) -> bool {

@@ -6,6 +6,7 @@ use super::breaker::{Breaker, Fault, When};
 use super::fleet::{Booking, Fleet, HoldingId, LeaseId, Outcome, UpstreamId};
 use super::moment::Moment;
 use super::retry::{Blame, Cause, Phase};
+use super::upstream::Upstream;
 
 /// A fleet in which nobody has been up for longer than this has just been started: everybody joins at
 /// once, and there is nobody whose load a newcomer could take gradually.
@@ -65,12 +66,25 @@ impl Fleet {
         }
     }
 
-    /// Takes an upstream out of service, or lets it in again.
+    /// An operator takes an upstream out of service, or lets it in again as far as the configuration does.
     pub fn drain(&mut self, id: UpstreamId, drain: bool, now: Moment) {
-        let rises = self.has_settled_others(id, now);
+        self.change_drain(id, now, |upstream| upstream.told_to_drain = drain);
+    }
+
+    /// An upstream that drained and no longer does comes back.
+    pub(super) fn change_drain(&mut self, id: UpstreamId, now: Moment, change: impl FnOnce(&mut Upstream)) {
         let Some(upstream) = self.upstreams.get_mut(id) else { return };
-        if std::mem::replace(&mut upstream.spec.drain, drain) && !drain && rises {
-            upstream.slow_start.begin(now);
+        let drained = upstream.drains();
+        change(upstream);
+        if drained && !upstream.drains() && self.has_settled_others(id, now) {
+            self.upstreams[id].slow_start.begin(now);
+        }
+    }
+
+    /// An upstream gets another key from now on: that it refused the last one says nothing any more.
+    pub fn learn_new_key(&mut self, id: UpstreamId, now: Moment) {
+        if let Some(upstream) = self.upstreams.get_mut(id) {
+            upstream.breaker.forgive(Fault::KeyRefused, now);
         }
     }
 

@@ -74,6 +74,8 @@ pub struct Fleet {
     pub(super) bookings: BTreeMap<LeaseId, Booking>,
     next_lease: u64,
     pub queue: Queue,
+    /// Those who waited when the rules changed, and may go on waiting whatever the new ones say.
+    pub(super) queue_kept: usize,
     pub sessions: Sessions,
     pub prefixes: Prefixes,
     pub retries: RetryBudget,
@@ -122,6 +124,7 @@ impl Fleet {
             bookings: BTreeMap::new(),
             next_lease: 0,
             queue: Queue::default(),
+            queue_kept: 0,
             sessions: Sessions::new(rules.max_sessions, rules.session_ttl),
             prefixes: Prefixes::new(rules.session_ttl),
             retries: RetryBudget::default(),
@@ -150,15 +153,25 @@ impl Fleet {
     }
 
     /// An upstream is configured anew. What was learnt of it stays, its engine too unless one is named.
-    pub fn configure(&mut self, id: UpstreamId, spec: Spec) {
-        if let Some(upstream) = self.upstreams.get_mut(id) {
+    pub fn configure(&mut self, id: UpstreamId, spec: Spec, now: Moment) {
+        if let Some(upstream) = self.upstreams.get(id) {
             let engine = spec.engine.or(upstream.spec.engine);
             let renames = engine.map(|engine| engine.naming) != upstream.spec.engine.map(|engine| engine.naming);
-            upstream.spec = Spec { engine, ..spec };
+            self.change_drain(id, now, |upstream| upstream.spec = Spec { engine, ..spec });
             if renames {
                 self.rebuild_index();
             }
         }
+    }
+
+    /// Other rules hold from now on, for what is decided anew. What was learnt stays, as far as it has room;
+    /// groups too, which go with the rows.
+    pub fn set_rules(&mut self, rules: Rules) {
+        self.sessions.limit(rules.max_sessions, rules.session_ttl);
+        self.prefixes.keep_for(rules.session_ttl);
+        self.queue_kept = self.queue.len();
+        let groups = std::mem::take(&mut self.rules.groups);
+        self.rules = Rules { groups, ..rules };
     }
 
     /// The engine of an upstream was recognised.

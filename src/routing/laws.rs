@@ -45,7 +45,7 @@ pub fn broken(fleet: &Fleet) -> Result<(), String> {
         }
     }
     let limits = [
-        ("waiting requests", fleet.queue.len(), fleet.rules.admission.max_queue),
+        ("waiting requests", fleet.queue.len(), fleet.rules.admission.max_queue.max(fleet.queue_kept)),
         ("upstreams", fleet.upstreams.count(), MAX_UPSTREAMS),
         ("holdings", fleet.holdings.len(), MAX_HOLDINGS),
         ("pins", fleet.sessions.len(), fleet.sessions.max_pins()),

@@ -73,7 +73,7 @@ pub fn for_pull(fleet: &Fleet, wanted: &Wanted, model: &str) -> Result<Vec<Place
     let held = held(fleet, model);
     let ids = match wanted {
         Wanted::Named(names) => named(fleet, names)?,
-        Wanted::All => ollamas(fleet).filter(|(_, upstream)| !upstream.spec.drain).map(|(id, _)| id).collect(),
+        Wanted::All => ollamas(fleet).filter(|(_, upstream)| !upstream.drains()).map(|(id, _)| id).collect(),
         Wanted::Unsaid => {
             let usable: Vec<UpstreamId> =
                 held.iter().map(|place| place.upstream).filter(|id| is_usable(fleet, *id)).collect();
@@ -181,7 +181,7 @@ fn is_ollama(upstream: &Upstream) -> bool {
 }
 
 fn is_usable(fleet: &Fleet, id: UpstreamId) -> bool {
-    fleet.upstream(id).is_some_and(|upstream| is_ollama(upstream) && upstream.healthy && !upstream.spec.drain)
+    fleet.upstream(id).is_some_and(|upstream| is_ollama(upstream) && upstream.healthy && !upstream.drains())
 }
 
 fn named(fleet: &Fleet, names: &[String]) -> Result<Vec<UpstreamId>, Misplaced> {

@@ -42,6 +42,11 @@ impl Prefixes {
         Prefixes { owners: Aged::new(MAX_LINKS), ttl }
     }
 
+    /// How long a beginning is believed from now on.
+    pub fn keep_for(&mut self, ttl: Duration) {
+        self.ttl = ttl;
+    }
+
     /// For each upstream that knows any of it: how many tokens of the prompt, at most, it has seen.
     pub fn covered(&self, ask: &Ask, now: Moment) -> Vec<(UpstreamId, u32)> {
         let domain = domain(ask);

@@ -297,7 +297,7 @@ fn exclusion(fleet: &Fleet, offer: &Offer, query: &Query, native: bool, now: Mom
         _ if !speaks => Some(Exclusion::WrongDialect),
         _ if lacks(fleet, offer, endpoint) => Some(Exclusion::LacksPath),
         _ if !upstream.healthy && !upstream.is_out_by_checks() => Some(Exclusion::Unhealthy),
-        _ if upstream.spec.drain => Some(Exclusion::Draining),
+        _ if upstream.drains() => Some(Exclusion::Draining),
         _ if lacks_ability(holding, &query.ask) => Some(Exclusion::LacksAbility),
         _ if too_large && !holding.resident => Some(Exclusion::TooLarge),
         _ if offer.is_over_limit(fleet, query.ask.prompt_tokens, now) => Some(Exclusion::OverLimit),

@@ -44,6 +44,12 @@ impl Sessions {
         Sessions { pins: Aged::new(max_sessions.saturating_mul(PINS_PER_SESSION)), ttl }
     }
 
+    /// Other limits hold from now on; pins for which there is room are kept.
+    pub fn limit(&mut self, max_sessions: usize, ttl: Duration) {
+        self.pins.limit(max_sessions.saturating_mul(PINS_PER_SESSION));
+        self.ttl = ttl;
+    }
+
     /// The live pin of the conversation that `ask` continues, if any.
     pub fn find(&self, ask: &Ask, now: Moment) -> Option<Pin> {
         self.find_keyed(ask, now).map(|(_, pin)| pin)

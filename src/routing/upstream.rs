@@ -93,6 +93,8 @@ pub struct Upstream {
     /// Live leases, for all models.
     pub in_flight: u32,
     pub(super) foreign: Option<Foreign>,
+    /// An operator takes it out of service, whatever is configured.
+    pub told_to_drain: bool,
     /// It has left, and is forgotten when the last of its requests is over.
     pub(super) leaving: bool,
     /// When the latest first byte of an answer came.
@@ -183,6 +185,7 @@ impl Upstream {
             read_at: None,
             in_flight: 0,
             foreign: None,
+            told_to_drain: false,
             leaving: false,
             answered_at: None,
             holdings: BTreeMap::new(),
@@ -191,7 +194,12 @@ impl Upstream {
 
     /// Whether new requests may go there at all, whatever the model.
     pub fn is_open(&self, now: Moment) -> bool {
-        self.healthy && !self.spec.drain && self.breaker.bar(now).is_none()
+        self.healthy && !self.drains() && self.breaker.bar(now).is_none()
+    }
+
+    /// Takes no new work: its configuration or an operator says so.
+    pub fn drains(&self) -> bool {
+        self.spec.drain || self.told_to_drain
     }
 
     /// Only its checks have failed: connections to it still open, and it was up before.

@@ -84,7 +84,7 @@ fn able(
 
 /// It may be used as far as its own state goes: up, in service, and nothing left open by a failure.
 fn is_in_service(upstream: &Upstream, held: &Holding, now: Moment) -> bool {
-    upstream.healthy && !upstream.spec.drain && stands_open(&upstream.breaker, now) && stands_open(&held.breaker, now)
+    upstream.healthy && !upstream.drains() && stands_open(&upstream.breaker, now) && stands_open(&held.breaker, now)
 }
 
 fn stands_open(breaker: &Breaker, now: Moment) -> bool {
@@ -97,7 +97,7 @@ fn is_resorted_to(upstream: &Upstream, held: &Holding, last_resort: bool, now: M
     let up = upstream.healthy || upstream.out_since.is_some() && upstream.reachable;
     let breakers = [&upstream.breaker, &held.breaker];
     let open = |breaker: &&Breaker| stands_open(breaker, now) || last_resort && breaker.last_resort_at() <= now;
-    up && !upstream.spec.drain && breakers.iter().all(open)
+    up && !upstream.drains() && breakers.iter().all(open)
 }
 
 fn speaks(upstream: &Upstream, dialect: Dialect, endpoint: Endpoint) -> bool {

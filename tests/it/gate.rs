@@ -201,6 +201,50 @@ impl Gate {
         within_time(Duration::from_secs(10), &format!("{count} to wait in the queue"), seen).await;
     }
 
+    /// The file of its configuration.
+    pub fn config(&self) -> std::path::PathBuf {
+        self.0.directory.path().join("warmgate.yaml")
+    }
+
+    /// Writes another configuration in place of the one that is there.
+    pub fn write(&self, settings: &Settings) {
+        std::fs::write(self.config(), settings.yaml()).expect("the configuration file");
+    }
+
+    /// Sends the process a signal.
+    pub fn signal(&self, signal: rustix::process::Signal) {
+        let id = self.0.process.id().and_then(|id| rustix::process::Pid::from_raw(id as i32));
+        rustix::process::kill_process(id.expect("a running process"), signal).expect("to send a signal");
+    }
+
+    /// Has it do something over the admin port.
+    pub async fn order(&self, path: &str) -> Reply {
+        let request = Request::post(path, "").replacing("Host", "localhost");
+        Conn::open(self.0.admin).await.exchange(&request).await
+    }
+
+    /// Has it read its configuration again, which must be good, and gives what came of it.
+    pub async fn reload(&self) -> Value {
+        let mut reply = self.order("/fleet/reload").await;
+        let told = reply.json().await;
+        assert_eq!(reply.status, 200, "{told:#}");
+        told
+    }
+
+    /// All reloads, the latest first, once there are so many.
+    pub async fn reloads(&self, count: usize) -> Vec<Value> {
+        within(&format!("{count} reloads"), async {
+            loop {
+                let reloads = self.admin("/fleet/reloads").await["reloads"].as_array().cloned().unwrap_or_default();
+                if reloads.len() >= count {
+                    return reloads;
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        })
+        .await
+    }
+
     /// Whether the process still runs.
     pub fn lives(&mut self) -> bool {
         self.0.lives()

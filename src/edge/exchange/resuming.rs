@@ -94,7 +94,7 @@ impl Exchange {
         let salt = self.tenant.as_deref().filter(|_| current.node.salts_cache());
         let salting = payload.salting(query.ask.endpoint, salt);
         let edits = probe.cloned().into_iter().chain(prefix.edits(members)).chain(salting).collect();
-        let memory = &self.ingress.body_limits.memory;
+        let memory = &self.ingress.body_memory;
         match payload.under(&current.model, &query.ask, &current.node, current.misfit.as_deref(), edits, memory)? {
             Prepared::Plain(body) => Ok(body),
             Prepared::Translated(..) | Prepared::Answered(_) => Err(Refusal::Internal),

@@ -42,8 +42,7 @@ pub async fn take(
     let mut parts = Vec::new();
     for place in places {
         let (Some(node), Some(model)) = (ingress.node(place.upstream), place.spelling) else { continue };
-        let Prepared::Plain(body) = payload.under(&model, ask, &node, None, Vec::new(), &ingress.body_limits.memory)?
-        else {
+        let Prepared::Plain(body) = payload.under(&model, ask, &node, None, Vec::new(), &ingress.body_memory)? else {
             continue;
         };
         let question = Question { method: Method::POST, path: ask.endpoint.path().into(), body, hops };

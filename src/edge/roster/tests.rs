@@ -243,3 +243,43 @@ fn what_is_found_for_a_configuration_of_the_past_is_nothing() {
     ingress.roster.found(&nodes.names()[0], addresses(&["10.0.0.7"]));
     assert!(names_of(&ingress.roster.nodes()).is_empty());
 }
+
+#[test]
+fn an_operator_s_drain_goes_with_the_name() {
+    let ingress = ingress(TWO);
+    let apply = |text: &str| {
+        ingress.roster.apply(&upstreams(text), &[]);
+        ingress.roster.nodes().iter().for_each(|node| fill(&ingress, &node.name));
+        eligible(&ingress)
+    };
+    assert_eq!(apply(TWO), ["a", "b"]);
+    assert!(ingress.roster.drain("c", true).is_none());
+    assert_eq!(ingress.roster.drain("a", true).map(|nodes| nodes.len()), Some(1));
+    assert_eq!(eligible(&ingress), ["b"]);
+
+    assert_eq!(apply(&TWO.replace("http://a", "http://elsewhere")), ["b"], "another server of that name");
+    assert_eq!(apply(&TWO.replace("{name: a,", "{name: a, slots: 3,")), ["b"]);
+    assert_eq!(apply("{name: b, url: 'http://b', engine: ollama}"), ["b"]);
+    assert_eq!(apply(TWO), ["a", "b"], "it is forgotten with the name");
+    ingress.roster.drain("a", true);
+    ingress.roster.drain("a", false);
+    assert_eq!(eligible(&ingress), ["a", "b"]);
+}
+
+#[test]
+fn rows_drain_by_their_own_name_or_their_upstream_s() {
+    let ranks = "{name: a, url: 'http://a', engine: vllm, data_parallel: 2}, {name: c, url: 'http://c', engine: vllm}";
+    let ingress = ingress(ranks);
+    let drained = |name: &str| {
+        let nodes = ingress.roster.nodes();
+        let node = nodes.iter().find(|node| node.name == name).unwrap();
+        ingress.roster.drained_as(node)
+    };
+    ingress.roster.drain("a/1", true);
+    assert_eq!((drained("a/0"), drained("a/1"), drained("c")), (None, Some("a/1".into()), None));
+    ingress.roster.drain("a", true);
+    ingress.roster.drain("a/1", false);
+    assert_eq!((drained("a/0"), drained("a/1")), (Some("a".into()), Some("a".into())));
+    ingress.roster.drain("a", false);
+    assert_eq!((drained("a/0"), drained("a/1")), (None, None));
+}

@@ -12,6 +12,7 @@ use crate::edge::site::UNCHECKED;
 use crate::edge::target::Target;
 use crate::engines;
 use crate::routing::fleet::{Fleet, UpstreamId};
+use crate::routing::moment::Moment;
 use crate::routing::upstream::Spec;
 
 /// Addresses of one name that are rows: more replicas than one name has, and few enough that a
@@ -91,12 +92,15 @@ impl Wanted<'_> {
     }
 
     /// That site, under what is configured now.
-    pub fn keep(&self, site: &Arc<Site>, fleet: &mut Fleet) -> Arc<Site> {
+    pub fn keep(&self, site: &Arc<Site>, fleet: &mut Fleet, now: Moment) -> Arc<Site> {
         if *self.upstream == site.configured {
             return site.clone();
         }
         for (row, spec) in site.rows.iter().zip(self.specs()) {
-            fleet.configure(*row, spec);
+            fleet.configure(*row, spec, now);
+            if self.upstream.api_key != site.configured.api_key {
+                fleet.learn_new_key(*row, now);
+            }
         }
         Arc::new(site.reconfigured(self.upstream.clone(), self.target(&site.rows)))
     }

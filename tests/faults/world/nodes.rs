@@ -43,7 +43,7 @@ impl World {
         let Some(spec) = self.fleet.upstream(node.id).map(|upstream| upstream.spec.clone()) else { return };
         let slots = self.chance.one_in(2).then(|| 1 + self.chance.below(4) as u32);
         let spec = Spec { engine: None, slots, tier: u32::from(self.chance.one_in(5)), ..spec };
-        self.fleet.configure(node.id, spec);
+        self.fleet.configure(node.id, spec, self.now);
     }
 
     pub(super) fn turn(&mut self, from: Health, to: Health) {

@@ -63,10 +63,37 @@ fn nothing_is_learnt_of_one_that_has_left() {
 fn a_new_configuration_keeps_what_was_learnt() {
     let mut fleet = fleet_of(&["a", "b"]);
     let id = fleet.upstreams().next().unwrap().0;
-    fleet.configure(id, Spec { engine: None, drain: true, ..spec("a") });
+    fleet.configure(id, Spec { engine: None, drain: true, ..spec("a") }, NOW);
     let decision = decide(&fleet, &turn(1, 1), NOW);
     assert_eq!(decision.excluded, [(id, Exclusion::Draining)]);
     assert_eq!(fleet.holdings_of(id).count(), 1);
-    fleet.configure(id, Spec { engine: None, ..spec("a") });
+    fleet.configure(id, Spec { engine: None, ..spec("a") }, NOW);
     assert_eq!(decide(&fleet, &turn(1, 1), NOW).rows.len(), 2);
+}
+
+#[test]
+fn other_rules_hold_at_once_and_what_was_learnt_stays() {
+    let (mut fleet, home, ..) = underway();
+    fleet.set_rules(Rules { max_sessions: 50, option_guard: OptionGuard::Pin, ..rules() });
+    assert_eq!(decide(&fleet, &turn(1, 2), NOW).pin, Some(home));
+    assert_eq!((fleet.rules.option_guard, fleet.sessions.max_pins()), (OptionGuard::Pin, 150));
+    fleet.set_rules(Rules { session_ttl: Duration::ZERO, ..rules() });
+    assert_eq!(decide(&fleet, &turn(1, 2), NOW).pin, None, "for pins that are there already too");
+}
+
+#[test]
+fn a_new_key_makes_good_what_the_old_one_spoilt_and_nothing_else() {
+    let mut fleet = fleet_of(&["a"]);
+    let id = fleet.upstreams().next().unwrap().0;
+    for (outcome, bars_after) in [(Outcome::KeyRefused, false), (Outcome::Unreachable, true)] {
+        for _ in 0..3 {
+            let query = turn(1, 1);
+            let Some(row) = decide(&fleet, &query, NOW).rows.first().cloned() else { break };
+            let lease = fleet.book(&row, &query.ask, NOW);
+            fleet.end(lease, outcome, NOW);
+        }
+        assert!(fleet.upstream(id).unwrap().breaker.opening().is_some(), "{outcome:?}");
+        fleet.learn_new_key(id, NOW);
+        assert_eq!(fleet.upstream(id).unwrap().breaker.opening().is_some(), bars_after, "{outcome:?}");
+    }
 }

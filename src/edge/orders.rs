@@ -1,0 +1,160 @@
+//! What operators can have done over the admin port: a reload, a drain, and its end.
+//!
+//! A node drains if its configuration or an operator says so. An operator's drain outlives every reload and
+//! ends with `resume`, with the node's name, or with the process; the configuration's ends with the configuration.
+//! By POST, the body of which is not read. A page in a browser may not: who sends it from anywhere but this very
+//! port is refused, so that no site that an operator visits can drain a fleet.
+
+use std::sync::Arc;
+
+use http::header::{HOST, ORIGIN};
+use percent_encoding::percent_decode_str;
+use pingora::http::RequestHeader;
+use serde_json::{Value, json};
+
+use super::ingress::Ingress;
+use super::node::Node;
+use super::reload::{Cause, Reloader};
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Order {
+    Reload,
+    /// A row, or all rows of an upstream.
+    Drain(String),
+    Resume(String),
+}
+
+impl Order {
+    /// The order of that path, if it is one.
+    pub fn at(path: &str) -> Option<Order> {
+        if path == "/fleet/reload" {
+            return Some(Order::Reload);
+        }
+        // The names of rows may hold a slash.
+        let (name, what) = path.strip_prefix("/fleet/nodes/")?.rsplit_once('/')?;
+        let name = percent_decode_str(name).decode_utf8().ok()?.into_owned();
+        match what {
+            "drain" => Some(Order::Drain(name)),
+            "resume" => Some(Order::Resume(name)),
+            _ => None,
+        }
+    }
+
+    /// Carries it out; gives a status and what came of it.
+    pub async fn carry_out(&self, ingress: &Ingress, reloader: &Reloader) -> (u16, Value) {
+        match self {
+            Order::Reload => {
+                let record = reloader.reload(Cause::Request).await;
+                (record.status(), record.to_json())
+            }
+            Order::Drain(name) => drain(ingress, name, true),
+            Order::Resume(name) => drain(ingress, name, false),
+        }
+    }
+}
+
+/// A browser says where a request comes from. Programs say nothing, and so does a page of this port's own by
+/// an older browser.
+pub fn is_of_another_site(head: &RequestHeader) -> bool {
+    let text = |name: &str| head.headers.get(name).map(|value| value.to_str().unwrap_or("?"));
+    let site = text("sec-fetch-site");
+    if site.is_some_and(|site| !matches!(site, "same-origin" | "none")) {
+        return true;
+    }
+    let host = text(HOST.as_str()).unwrap_or_default();
+    text(ORIGIN.as_str()).is_some_and(|origin| origin.split_once("://").is_none_or(|(_, authority)| authority != host))
+}
+
+fn drain(ingress: &Ingress, name: &str, drain: bool) -> (u16, Value) {
+    let Some(nodes) = ingress.roster.drain(name, drain) else {
+        let nodes = ingress.roster.nodes();
+        let names: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
+        let line = format!("no node is called {name}; there are: {}", names.join(", "));
+        return (404, json!({"error": line, "nodes": names, "lines": [line]}));
+    };
+    if !drain {
+        ingress.waiting_room.sweep();
+    }
+    log::info!("{name}: {} by an operator", if drain { "drained" } else { "resumed" });
+    let rows: Vec<(Value, String)> = nodes.iter().map(|node| row(ingress, node)).collect();
+    let (rows, mut lines): (Vec<Value>, Vec<String>) = rows.into_iter().unzip();
+    if lines.is_empty() {
+        lines.push(format!(
+            "{name} has no address just now; what is found will {}",
+            if drain { "drain" } else { "serve" }
+        ));
+    }
+    (200, json!({"node": name, "rows": rows, "lines": lines}))
+}
+
+/// What is so of a row now.
+fn row(ingress: &Ingress, node: &Arc<Node>) -> (Value, String) {
+    let (drained_by, in_flight) = ingress.fleet.with(|fleet, _| {
+        let upstream = fleet.upstream(node.id);
+        let in_flight = upstream.map_or(0, |upstream| upstream.in_flight);
+        (upstream.map(drained_by).unwrap_or_default(), in_flight)
+    });
+    let name = &node.name;
+    let line = match (&drained_by[..], ingress.roster.drained_as(node)) {
+        ([], _) => format!("{name} takes new work"),
+        (["file"], _) => {
+            format!("{name} still drains, since the configuration says `drain: true`; {in_flight} run there")
+        }
+        (_, Some(other)) if other != *name => format!("{name} drains as part of {other}; {in_flight} run there"),
+        (["file", _], _) => format!("{name} drains, by the configuration as well; {in_flight} run there"),
+        _ => format!("{name} drains: it takes no new work; {in_flight} run there"),
+    };
+    let draining = !drained_by.is_empty();
+    (json!({"name": name, "draining": draining, "drained_by": drained_by, "in_flight": in_flight}), line)
+}
+
+/// Who says that it drains: the file, an operator, or both.
+pub fn drained_by(upstream: &crate::routing::upstream::Upstream) -> Vec<&'static str> {
+    let says = [("file", upstream.spec.drain), ("admin", upstream.told_to_drain)];
+    says.into_iter().filter(|(_, says)| *says).map(|(who, _)| who).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check_path(path: &str, expected: Option<Order>) {
+        assert_eq!(Order::at(path), expected, "{path}");
+    }
+
+    #[test]
+    fn orders_by_their_paths() {
+        check_path("/fleet/reload", Some(Order::Reload));
+        check_path("/fleet/nodes/a/drain", Some(Order::Drain("a".into())));
+        check_path("/fleet/nodes/a/resume", Some(Order::Resume("a".into())));
+        check_path("/fleet/nodes/gpus/0/drain", Some(Order::Drain("gpus/0".into())));
+        check_path("/fleet/nodes/gpus%2F0/drain", Some(Order::Drain("gpus/0".into())));
+        for path in ["/", "/fleet", "/fleet/status", "/fleet/nodes/a", "/fleet/nodes/a/kill", "/fleet/nodes//"] {
+            check_path(path, None);
+        }
+    }
+
+    #[track_caller]
+    fn check_site(headers: &[(&'static str, &str)], expected: bool) {
+        let mut head = RequestHeader::build("POST", b"/fleet/reload", None).unwrap();
+        for (name, value) in headers {
+            head.insert_header(*name, *value).unwrap();
+        }
+        assert_eq!(is_of_another_site(&head), expected, "{headers:?}");
+    }
+
+    #[test]
+    fn pages_of_other_sites_are_known() {
+        let host = ("host", "127.0.0.1:9435");
+        check_site(&[host], false);
+        check_site(&[host, ("sec-fetch-site", "same-origin"), ("origin", "http://127.0.0.1:9435")], false);
+        check_site(&[host, ("sec-fetch-site", "none")], false);
+        check_site(&[host, ("origin", "http://127.0.0.1:9435")], false);
+        check_site(&[host, ("sec-fetch-site", "cross-site")], true);
+        check_site(&[host, ("sec-fetch-site", "same-site"), ("origin", "http://127.0.0.1:9435")], true);
+        check_site(&[host, ("origin", "http://127.0.0.1:3000")], true);
+        check_site(&[host, ("origin", "https://evil.test")], true);
+        check_site(&[host, ("origin", "null")], true);
+    }
+}
