@@ -36,6 +36,7 @@ Examples:
                                             make a key for a client, and its line for the configuration
   warmgate reload                           have a running one read its configuration again
   warmgate drain studio                     let a node finish, for maintenance; `resume` ends it
+  warmgate run -c FILE --upgrade            take over from the one that serves
 
 Exit codes: 0 fine, 1 failed, 2 wrong arguments or configuration.";
 
@@ -62,6 +63,11 @@ pub struct RunArgs {
     /// Configuration; without it conf/warmgate.yaml, then /etc/warmgate/warmgate.yaml, then defaults
     #[arg(short, long, value_name = "FILE")]
     pub config: Option<PathBuf>,
+
+    /// Take the ports and what was learnt over from the Warmgate that serves, if one does; it then finishes what runs
+    /// there and ends. No client is refused
+    #[arg(long)]
+    pub upgrade: bool,
 }
 
 #[derive(Debug, Args)]
@@ -126,8 +132,9 @@ mod tests {
     #[test]
     fn arguments() {
         Cli::command().debug_assert();
-        check("warmgate run", Ok("Run(RunArgs { config: None })"));
-        check("warmgate run -c a.yaml", Ok("Run(RunArgs { config: Some(\"a.yaml\") })"));
+        check("warmgate run", Ok("Run(RunArgs { config: None, upgrade: false })"));
+        check("warmgate run -c a.yaml", Ok("Run(RunArgs { config: Some(\"a.yaml\"), upgrade: false })"));
+        check("warmgate run --upgrade", Ok("Run(RunArgs { config: None, upgrade: true })"));
         check("warmgate check --config a.yaml", Ok("Check(CheckArgs { config: \"a.yaml\" })"));
         check("warmgate demo", Ok("Demo(DemoArgs { listen: 127.0.0.1:11435, admin: 127.0.0.1:9435 })"));
         check("warmgate hash-key", Ok("HashKey"));

@@ -16,6 +16,7 @@ mod files;
 mod groups;
 mod key;
 mod lines;
+mod listen_tls;
 mod nearest;
 mod node;
 mod peers;
@@ -43,6 +44,7 @@ pub use engine::{default_slots, engine_names};
 pub use key::{KEY_CHARS_MAX, KeyHash, unfit as unfit_key};
 pub use peers::TrustedPeers;
 pub use files::Files;
+pub use listen_tls::{BadFile, Credentials, ListenTls};
 pub use plan::{
     AccessLog, Admin, Admission, Affinity, Group, GroupTarget, Health, Heartbeat, Limits, Listen, Log, Plan,
     Resilience, Routing, Server, Shutdown, Telemetry, Tenant, TenantLimits, Timeouts, Upstream, UsageProbe,

@@ -31,6 +31,7 @@ pub mod select;
 pub mod session;
 pub mod signal;
 pub mod slow_start;
+pub mod snapshot;
 pub mod stuck;
 pub mod table;
 pub mod uploads;

@@ -38,8 +38,8 @@ fn plan(args: &DemoArgs, fleet: &Fleet) -> io::Result<Plan> {
         Ok(Upstream { engine: Some("ollama"), slots: Some(4), ..Upstream::new(node.name().to_string(), url) })
     });
     let mut plan = Plan {
-        listen: vec![Listen { address: args.listen }],
-        admin: Admin { address: args.admin },
+        listen: vec![Listen::plain(args.listen)],
+        admin: Admin { address: args.admin, token: None, tls: None },
         upstreams: upstreams.collect::<io::Result<_>>()?,
         ..Plan::default()
     };

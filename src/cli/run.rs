@@ -33,7 +33,7 @@ pub fn run(args: RunArgs) -> ExitCode {
     }
     complete(&mut plan);
     let source = place.map(|place| Source { path: place.to_owned(), files, complete });
-    match serve(plan, Beside { source, ..Beside::default() }) {
+    match serve(plan, Beside { source, upgrades: args.upgrade, ..Beside::default() }) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("warmgate: {error}");

@@ -34,6 +34,9 @@ const QUEUE_MAX: u32 = 10_000;
 /// Far below what would overflow a clock, far above any sensible wait.
 const SPAN_MAX: Span = Span::from_secs(365 * 24 * 3600);
 
+/// Another name of the same length and a process's number must fit as well.
+const SOCKET_PATH_BYTES_MAX: usize = 96;
+
 /// Names that no upstream can have, in any case, and why.
 const TAKEN_NAMES: [(&str, &str); 2] = [
     (placement::ALL, "in X-Fleet-Nodes it stands for every node"),
@@ -56,6 +59,7 @@ pub fn check_written(written: &File, report: &mut Report) {
     check_unique(|index| format!("upstreams[{index}].name"), names, "", report);
     let urls = each().map(|upstream| upstream?.url.as_ref());
     check_unique(|index| format!("upstreams[{index}].url"), urls, "", report);
+    check_paths(written, report);
     check_loops(written, report);
     check_rows(&upstreams[..upstreams.len().min(UPSTREAMS_MAX)], report);
     check_models(written, report);
@@ -155,6 +159,24 @@ fn check_numbers(written: &File, report: &mut Report) {
         && limits.body.is_some_and(|body| body.0 == 0)
     {
         report.add("limits.body", "must be more than zero", "");
+    }
+}
+
+/// Files that are written. An empty path would be the folder itself.
+fn check_paths(written: &File, report: &mut Report) {
+    let server = written.server.as_ref();
+    let rows = [
+        ("server.upgrade_sock", server.and_then(|server| server.upgrade_sock.as_ref())),
+        ("server.pid_file", server.and_then(|server| server.pid_file.as_ref())),
+        ("state_file", written.state_file.as_ref()),
+    ];
+    for (path, _) in rows.iter().filter(|(_, file)| file.is_some_and(String::is_empty)) {
+        report.add(*path, "must not be empty", "leave it out, or write null, for none");
+    }
+    // The system's own limit for the name of a socket is 107.
+    if rows[0].1.is_some_and(|file| file.len() > SOCKET_PATH_BYTES_MAX) {
+        let what = format!("must not be longer than {SOCKET_PATH_BYTES_MAX} characters");
+        report.add("server.upgrade_sock", what, "sockets cannot have longer names");
     }
 }
 
@@ -279,9 +301,10 @@ fn check_addresses(plan: &Plan, report: &mut Report) {
     if plan.listen.iter().any(|listen| collide(listen.address, admin)) {
         report.add("admin.address", "is taken by listen", "clients and administration need a port each");
     }
-    if !admin.ip().is_loopback() {
-        let hint = "admin.token, which would protect it elsewhere, comes with a later version";
-        report.add("admin.address", "must be on the loopback interface, like 127.0.0.1:9435", hint);
+    if !admin.ip().is_loopback() && plan.admin.token.is_none() && !report.has("admin.token") {
+        let hint = "whoever reaches it elsewhere could drain nodes; write 127.0.0.1:9435, or a token like \
+                    {env: WARMGATE_ADMIN_TOKEN}";
+        report.add("admin.address", "needs admin.token where it is not on the loopback interface", hint);
     }
     // More than these are a problem already.
     for (index, listen) in plan.listen.iter().enumerate().take(LISTENS_MAX) {

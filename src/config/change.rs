@@ -35,7 +35,7 @@ pub enum What {
 }
 
 /// Keys that a running process cannot take over.
-const NEEDS_NEW_PROCESS: [&str; 3] = ["listen", "admin.address", "server"];
+const NEEDS_NEW_PROCESS: [&str; 4] = ["listen", "admin.address", "admin.tls", "server"];
 
 /// Of a value that is shown.
 const SHOWN_CHARS_MAX: usize = 200;
@@ -48,6 +48,9 @@ pub fn changes(old: &Plan, new: &Plan) -> Vec<Change> {
         if let Some(before) = old.upstreams.iter().find(|before| before.name == upstream.name) {
             compare_hidden(before, upstream, &mut changes);
         }
+    }
+    if old.admin.token.is_some() && new.admin.token.is_some() && old.admin.token != new.admin.token {
+        changes.push(Change::of("admin.token", What::Changed));
     }
     for tenant in &new.tenants {
         let before = old.tenants.iter().find(|before| before.name == tenant.name);

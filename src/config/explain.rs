@@ -5,7 +5,8 @@
 use std::fmt::Write;
 
 use super::engine::default_slots;
-use super::plan::{Group, GroupTarget, Plan, TenantLimits, Upstream, UsageProbe};
+use super::listen_tls::ListenTls;
+use super::plan::{Admin, Group, GroupTarget, Plan, TenantLimits, Upstream, UsageProbe};
 use super::rows::{ADDRESS_MARK, Discover, RANK_MARK};
 use super::signals::constants;
 use super::tls::Tls;
@@ -25,8 +26,10 @@ impl Plan {
                 (false, false) => "everyone who reaches it with a key",
             };
             lines.row("listen", &format!("{}, for {reach}", listen.address));
+            explain_tls(listen.tls.as_ref(), &mut lines);
         }
-        lines.row("admin", &format!("{}, for this machine", self.admin.address));
+        lines.row("admin", &self.admin.reach());
+        explain_tls(self.admin.tls.as_ref(), &mut lines);
         self.explain_upstreams(&mut lines);
         self.explain_models(&mut lines);
         self.explain_tenants(&mut lines);
@@ -165,9 +168,35 @@ impl Plan {
         let threads = self.server.threads;
         lines.row("threads", &if threads == 0 { "one a core".to_owned() } else { threads.to_string() });
         lines.row("shutdown", &format!("running streams get {}", self.shutdown.grace));
+        let successor = self.server.upgrade_sock.as_ref().map(|path| path.display().to_string());
+        lines.row("upgrade", &successor.unwrap_or_else(|| "asked for in the user's runtime directory".to_owned()));
+        let kept = self.state_file.as_ref().map(|path| format!("pins and speeds in {}", path.display()));
+        lines.row("state", &kept.unwrap_or_else(|| "forgotten at a restart, kept through an upgrade".to_owned()));
         let headers = if self.routing_headers { "X-Fleet headers in answers" } else { "no X-Fleet headers in answers" };
         lines.row("answers", headers);
         lines.row("access log", self.log.access.name());
+    }
+}
+
+fn explain_tls(tls: Option<&ListenTls>, lines: &mut Lines) {
+    let Some(tls) = tls else { return };
+    let clients = match &tls.client_ca {
+        Some(ca) => format!("; clients must show a certificate signed by {}", ca.display()),
+        None => String::new(),
+    };
+    lines.row("  tls", &format!("certificate {}, read again when it changes{clients}", tls.cert.display()));
+}
+
+impl Admin {
+    fn reach(&self) -> String {
+        let with = if self.token.is_some() { "with its token" } else { "without a token" };
+        match (self.address.ip().is_loopback(), &self.tls) {
+            (true, _) => format!("{}, for this machine, {with}", self.address),
+            (false, Some(_)) => format!("{}, for everyone who reaches it, {with}", self.address),
+            (false, None) => {
+                format!("{}, for everyone who reaches it, {with}, which is READABLE on the way", self.address)
+            }
+        }
     }
 }
 

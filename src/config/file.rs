@@ -51,8 +51,9 @@ section! {
         server: Server,
         shutdown: Shutdown,
         log: Log,
+        state_file: String,
     } later [
-        "state_file", "jwt"
+        "jwt"
     ]
 }
 
@@ -70,9 +71,11 @@ impl File {
     }
 }
 
-section! { Listen { address: SocketAddr, } later ["tls"] }
+section! { Listen { address: SocketAddr, tls: ListenTls, } later [] }
 
-section! { Admin { address: SocketAddr, } later ["token"] }
+section! { Admin { address: SocketAddr, token: Source, tls: ListenTls, } later [] }
+
+section! { ListenTls { cert: String, key: String, client_ca: String, } later [] }
 
 section! {
     Upstream {
@@ -169,7 +172,7 @@ section! {
 
 section! { TenantLimits { rpm: u32, tpm: u32, concurrent: u32, } later [] }
 
-section! { Server { threads: u32, } later ["upgrade_sock", "pid_file"] }
+section! { Server { threads: u32, upgrade_sock: String, pid_file: String, } later [] }
 
 section! { Shutdown { grace: Span, } later [] }
 

@@ -5,6 +5,7 @@
 //! what follows. Written out with serde, a plan has the keys of the file and hides its secrets.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 
 use http::HeaderName;
 use serde::{Serialize, Serializer};
@@ -12,6 +13,7 @@ use serde::{Serialize, Serializer};
 use super::cors::Cors;
 use super::key::KeyHash;
 use super::peers::TrustedPeers;
+use super::listen_tls::ListenTls;
 use super::policy::Policy;
 use super::rows::Discover;
 use super::secret::Secret;
@@ -61,17 +63,25 @@ pub struct Plan {
     pub server: Server,
     pub shutdown: Shutdown,
     pub log: Log,
+    /// Where pins and learned speeds are kept for the next process; `None`: nowhere.
+    pub state_file: Option<PathBuf>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Listen {
     pub address: SocketAddr,
+    /// `None`: plain HTTP.
+    pub tls: Option<ListenTls>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Admin {
-    /// On the loopback interface.
+    /// On the loopback interface, unless there is a token.
     pub address: SocketAddr,
+    /// What requests must show; `None`: nothing.
+    pub token: Option<Secret>,
+    /// `None`: plain HTTP.
+    pub tls: Option<ListenTls>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -295,10 +305,14 @@ impl UsageProbe {
     pub const NAMES: [(&'static str, UsageProbe); 2] = [("off", UsageProbe::Off), ("on", UsageProbe::On)];
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Server {
     /// As written; 0: one a core. `worker_threads` is the number to start.
     pub threads: u32,
+    /// Where a successor asks for the listeners; `None`: in the user's runtime directory.
+    pub upgrade_sock: Option<PathBuf>,
+    /// Where the number of the process stands while it serves; `None`: nowhere.
+    pub pid_file: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -331,6 +345,13 @@ impl AccessLog {
 
 pub fn name_in<T: PartialEq>(names: &[(&'static str, T)], value: T) -> &'static str {
     names.iter().find(|(_, named)| *named == value).map_or("", |(name, _)| name)
+}
+
+impl Listen {
+    /// Without TLS.
+    pub fn plain(address: SocketAddr) -> Listen {
+        Listen { address, tls: None }
+    }
 }
 
 impl Server {
@@ -374,8 +395,8 @@ impl GroupTarget {
 impl Default for Plan {
     fn default() -> Plan {
         Plan {
-            listen: vec![Listen { address: loopback(11435) }],
-            admin: Admin { address: loopback(9435) },
+            listen: vec![Listen::plain(loopback(11435))],
+            admin: Admin { address: loopback(9435), token: None, tls: None },
             upstreams: Vec::new(),
             is_guess: false,
             models: Vec::new(),
@@ -395,9 +416,10 @@ impl Default for Plan {
             tenants: Vec::new(),
             cache_salt: false,
             cache_salt_key: None,
-            server: Server { threads: 0 },
+            server: Server { threads: 0, upgrade_sock: None, pid_file: None },
             shutdown: Shutdown { grace: minutes(5) },
             log: Log { access: AccessLog::Json },
+            state_file: None,
         }
     }
 }

@@ -137,6 +137,11 @@ impl Report {
     }
 
     /// The same key again in one section.
+    /// Whether there is a problem with that very key.
+    pub fn has(&self, path: &str) -> bool {
+        self.found.iter().any(|problem| problem.path == path)
+    }
+
     pub fn add_repeated(&mut self, path: impl Into<String>) {
         let what = "written twice".to_owned();
         self.push(Found { path: path.into(), what, hint: "keep one of them".into(), repeated: true });

@@ -7,7 +7,8 @@ use std::path::Path;
 
 use super::file::{self, File};
 use super::peers::TrustedPeers;
-use super::plan::{Admission, Group, GroupTarget, Listen, Plan, Resilience, Upstream};
+use super::listen_tls::ListenTls;
+use super::plan::{Admin, Admission, Group, GroupTarget, Listen, Plan, Resilience, Upstream};
 use super::problem::Report;
 use super::secret::{Secret, Source};
 use super::tenants;
@@ -15,10 +16,10 @@ use super::tls::Tls;
 
 pub fn plan(written: File, folder: &Path, report: &mut Report) -> Plan {
     let mut plan = Plan::default();
-    if let Some(listen) = &written.listen {
-        plan.listen = listens(listen, report);
+    if let Some(listen) = written.listen {
+        plan.listen = listens(listen, folder, report);
     }
-    lay(&mut plan.admin.address, written.admin.and_then(|admin| admin.address));
+    lay_admin(&mut plan.admin, written.admin.unwrap_or_default(), folder, report);
     plan.upstreams = upstreams(written.upstreams.unwrap_or_default(), folder, report);
     plan.models = groups(written.models.unwrap_or_default(), report);
     lay_routing(&mut plan, written.routing.unwrap_or_default());
@@ -40,7 +41,11 @@ pub fn plan(written: File, folder: &Path, report: &mut Report) -> Plan {
     plan.tenants = tenants::resolve(written.tenants.unwrap_or_default(), folder, report);
     lay(&mut plan.cache_salt, written.cache_salt);
     plan.cache_salt_key = written.cache_salt_key.and_then(|source| fetch(&source, "cache_salt_key", folder, report));
-    lay(&mut plan.server.threads, written.server.and_then(|server| server.threads));
+    let server = written.server.unwrap_or_default();
+    lay(&mut plan.server.threads, server.threads);
+    plan.server.upgrade_sock = server.upgrade_sock.map(|path| folder.join(path));
+    plan.server.pid_file = server.pid_file.map(|path| folder.join(path));
+    plan.state_file = written.state_file.map(|path| folder.join(path));
     lay(&mut plan.shutdown.grace, written.shutdown.and_then(|shutdown| shutdown.grace));
     lay(&mut plan.log.access, written.log.and_then(|log| log.access));
     plan
@@ -52,16 +57,24 @@ fn lay<T>(value: &mut T, written: Option<T>) {
     }
 }
 
-fn listens(written: &[Option<file::Listen>], report: &mut Report) -> Vec<Listen> {
+fn listens(written: Vec<Option<file::Listen>>, folder: &Path, report: &mut Report) -> Vec<Listen> {
     let mut listens = Vec::new();
-    for (index, listen) in written.iter().enumerate() {
-        match listen.as_ref().map(|listen| listen.address) {
-            Some(Some(address)) => listens.push(Listen { address }),
-            Some(None) => report.add_missing(&format!("listen[{index}].address"), "write it like 127.0.0.1:11435"),
-            None => {}
+    for (index, listen) in written.into_iter().enumerate() {
+        let Some(file::Listen { address, tls }) = listen else { continue };
+        let path = format!("listen[{index}]");
+        let tls = tls.and_then(|tls| ListenTls::of(tls, &format!("{path}.tls"), folder, report));
+        match address {
+            Some(address) => listens.push(Listen { address, tls }),
+            None => report.add_missing(&format!("{path}.address"), "write it like 127.0.0.1:11435"),
         }
     }
     listens
+}
+
+fn lay_admin(admin: &mut Admin, written: file::Admin, folder: &Path, report: &mut Report) {
+    lay(&mut admin.address, written.address);
+    admin.token = written.token.and_then(|source| fetch(&source, "admin.token", folder, report));
+    admin.tls = written.tls.and_then(|tls| ListenTls::of(tls, "admin.tls", folder, report));
 }
 
 fn upstreams(written: Vec<Option<file::Upstream>>, folder: &Path, report: &mut Report) -> Vec<Upstream> {

@@ -7,20 +7,21 @@ use std::path::Path;
 use super::file::File;
 use super::lines::Lines;
 use super::node::{self, Node};
+use super::parse;
 use super::plan::Plan;
 use super::read::join;
-use super::{load, parse};
 
 pub const TEXT: &str = include_str!("../../conf/warmgate.yaml");
 
-/// The shipped file with its example upstream and model in force instead of the empty lists.
+/// The shipped file with its examples in force, instead of the empty lists too.
 fn with_the_example() -> String {
     let (before, rest) = TEXT.split_once("upstreams: []\n").expect("upstreams are empty");
     let example = |line: &str| match line.strip_prefix("#  ") {
         Some(line) => format!("  {line}\n"),
         None => format!("{line}\n"),
     };
-    let text = format!("{before}upstreams:\n{}", rest.lines().map(example).collect::<String>());
+    let uncommented = |part: &str| part.lines().map(example).collect::<String>();
+    let text = format!("{}upstreams:\n{}", uncommented(before), uncommented(rest));
     assert!(text.contains("models: []\n"), "models are empty");
     assert!(text.contains("tenants: []\n"), "tenants are empty");
     text.replace("models: []\n", "models:\n").replace("tenants: []\n", "tenants:\n")
@@ -43,9 +44,17 @@ fn warmgate_yaml_is_the_defaults() {
 #[test]
 fn its_examples_are_valid() {
     let text = with_the_example().replace("STUDIO_KEY", "WARMGATE_NO_SUCH_VARIABLE");
+    let text = text.replace("WARMGATE_ADMIN_TOKEN", "WARMGATE_NO_SUCH_VARIABLE");
     let problems = parse(&text, Path::new("conf/warmgate.yaml")).expect_err("the files of the example are not there");
     let paths: Vec<&str> = problems.list.iter().map(|problem| problem.path.as_str()).collect();
     let not_there = [
+        "listen[0].tls.cert",
+        "listen[0].tls.key",
+        "listen[0].tls.client_ca",
+        "admin.token",
+        "admin.tls.cert",
+        "admin.tls.key",
+        "admin.tls.client_ca",
         "upstreams[0].api_key",
         "upstreams[1].tls.ca",
         "upstreams[1].tls.cert",
@@ -74,16 +83,56 @@ fn it_shows_every_key_with_a_comment() {
     }
 }
 
+/// Where the shipped files have what only their reader can have: certificates, keys and tokens.
+const SECRET_PLACES: [&str; 2] = ["/etc/warmgate/", "/run/secrets/"];
+
 #[test]
 fn examples_are_valid() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("conf/examples");
-    let mut files = 0;
-    for entry in fs::read_dir(folder).expect("conf/examples") {
-        let path = entry.expect("an entry").path();
-        if let Err(problems) = load(&path) {
-            panic!("{problems}");
-        }
-        files += 1;
+    let conf = Path::new(env!("CARGO_MANIFEST_DIR")).join("conf");
+    let secrets = super::tls::tests::folder();
+    let put = |from: &str, to: &str| fs::copy(secrets.path().join(from), secrets.path().join(to)).expect("a copy");
+    for (from, to) in [
+        ("good.crt", "server.crt"),
+        ("good.key", "server.key"),
+        ("good.crt", "clients-ca.crt"),
+        ("text", "admin-token"),
+        ("text", "warmgate-admin-token"),
+    ] {
+        put(from, to);
     }
-    assert!(files >= 3);
+    let place = format!("{}/", secrets.path().display());
+    let mut files = 0;
+    for folder in ["examples", "container"] {
+        for entry in fs::read_dir(conf.join(folder)).expect(folder) {
+            let path = entry.expect("an entry").path();
+            if path.extension().is_none_or(|ending| ending != "yaml") {
+                continue;
+            }
+            let text = fs::read_to_string(&path).expect("text");
+            let text = SECRET_PLACES.iter().fold(text, |text, secret| text.replace(secret, &place));
+            if let Err(problems) = parse(&text, &path) {
+                panic!("{problems}");
+            }
+            files += 1;
+        }
+    }
+    assert!(files >= 5);
+}
+
+#[test]
+fn the_ways_to_run_it_name_what_there_is() {
+    let conf = Path::new(env!("CARGO_MANIFEST_DIR")).join("conf");
+    let unit = fs::read_to_string(conf.join("systemd/warmgate.service")).expect("the unit");
+    let recipe = fs::read_to_string(conf.join("container/Containerfile")).expect("the recipe");
+    let grace = Plan::default().shutdown.grace.0.as_secs();
+    let number = |text: &str, before: &str| -> u64 {
+        let rest = text.split_once(before).map(|(_, rest)| rest).unwrap_or_default();
+        rest.chars().take_while(char::is_ascii_digit).collect::<String>().parse().expect(before)
+    };
+    assert!(number(&unit, "TimeoutStopSec=") > grace, "whoever stops it waits for longer than it does");
+    assert!(number(&recipe, "--stop-timeout ") > grace);
+    assert!(unit.contains("ExecReload=/bin/kill -HUP $MAINPID"));
+    for file in ["conf/container/warmgate.yaml", "conf/examples/tls.yaml"] {
+        assert!(recipe.contains(file) && conf.join("..").join(file).is_file(), "{file}");
+    }
 }

@@ -42,7 +42,7 @@ fn values_reach_the_plan() {
     check_plan("log: {access: off}", |plan| plan.log.access = AccessLog::Off);
     check_plan("shutdown: {grace: 0s}", |plan| plan.shutdown.grace = Span::from_secs(0));
     check_plan("listen: [{address: '[::1]:0'}]", |plan| {
-        plan.listen = vec![Listen { address: "[::1]:0".parse().unwrap() }];
+        plan.listen = vec![Listen::plain("[::1]:0".parse().unwrap())];
     });
     check_plan("affinity: {headers: [X-A]}", |plan| plan.affinity.headers = vec!["x-a".parse().unwrap()]);
     check_plan("upstreams: [{name: a, url: 'http://a:1', engine: openai, weight: 2, tier: 1}]", |plan| {
@@ -117,8 +117,8 @@ timeouts: {connect: 0s, idle: 5}
 fn unknown_keys() {
     check("state_file: x", &["1: state_file: unknown key; it comes with a later version; leave it out until then"]);
     check(
-        "server: {pid_file: x}",
-        &["1: server.pid_file: unknown key; it comes with a later version; leave it out until then"],
+        "trusted_peers: []",
+        &["1: trusted_peers: unknown key; it comes with a later version; leave it out until then"],
     );
     check(
         "health: {colour: red}",
@@ -131,7 +131,7 @@ fn unknown_keys() {
     check(
         "? [a]\n: 1",
         &[
-            "1: ?: unknown key; known here: listen, admin, upstreams, models, routing, affinity, admission, resilience, timeouts, health, telemetry, limits, cors, usage_probe, management, routing_headers, trusted_peers, tenants, cache_salt, cache_salt_key, server, shutdown, log",
+            "1: ?: unknown key; known here: listen, admin, upstreams, models, routing, affinity, admission, resilience, timeouts, health, telemetry, limits, cors, usage_probe, management, routing_headers, trusted_peers, tenants, cache_salt, cache_salt_key, server, shutdown, log, state_file",
         ],
     );
 }
@@ -188,6 +188,46 @@ fn bounds_of_one_value() {
 }
 
 #[test]
+fn paths_are_beside_the_file_and_not_empty() {
+    let text = "server: {upgrade_sock: up.sock, pid_file: /run/pid}\nstate_file: state\n";
+    let plan = parse(text, Path::new("/etc/warmgate/x.yaml")).unwrap();
+    assert_eq!(plan.server.upgrade_sock.as_deref(), Some(Path::new("/etc/warmgate/up.sock")));
+    assert_eq!(plan.server.pid_file.as_deref(), Some(Path::new("/run/pid")));
+    assert_eq!(plan.state_file.as_deref(), Some(Path::new("/etc/warmgate/state")));
+    check(
+        "server: {upgrade_sock: ''}\nstate_file: ''\n",
+        &[
+            "1: server.upgrade_sock: must not be empty; leave it out, or write null, for none",
+            "2: state_file: must not be empty; leave it out, or write null, for none",
+        ],
+    );
+    let long = "x".repeat(200);
+    check(
+        &format!("server: {{upgrade_sock: {long}}}"),
+        &["1: server.upgrade_sock: must not be longer than 96 characters; sockets cannot have longer names"],
+    );
+}
+
+#[test]
+fn an_admin_port_for_others_has_a_token() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("token"), "t0ken\n").unwrap();
+    let text = "admin: {address: '0.0.0.0:9435', token: {file: token}}";
+    let plan = parse(text, &folder.path().join("x.yaml")).unwrap();
+    assert_eq!(plan.admin.token.as_ref().map(Secret::expose), Some("t0ken"));
+    assert!(!format!("{plan:?}{}", plan.explain()).contains("t0ken"));
+    assert!(plan.explain().contains("READABLE on the way"), "{}", plan.explain());
+    check(
+        "admin: {address: '0.0.0.0:9435', token: {file: none}}",
+        &["1: admin.token: the file cannot be read: No such file or directory (os error 2)"],
+    );
+    check(
+        "admin: {token: t0ken}",
+        &["1: admin.token: expected the place of a secret, never the secret itself; write {env: NAME} or {file: PATH}"],
+    );
+}
+
+#[test]
 fn values_that_clash() {
     check(
         "listen: [{address: '0.0.0.0:9435'}]",
@@ -196,7 +236,7 @@ fn values_that_clash() {
     check(
         "admin: {address: '0.0.0.0:9435'}",
         &[
-            "1: admin.address: must be on the loopback interface, like 127.0.0.1:9435; admin.token, which would protect it elsewhere, comes with a later version",
+            "1: admin.address: needs admin.token where it is not on the loopback interface; whoever reaches it elsewhere could drain nodes; write 127.0.0.1:9435, or a token like {env: WARMGATE_ADMIN_TOKEN}",
         ],
     );
     check(

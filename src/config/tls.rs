@@ -42,7 +42,7 @@ pub struct Pem {
 }
 
 /// What a file is to hold: its pieces in DER, or what is wrong.
-type Form = fn(&[u8]) -> Result<Vec<Vec<u8>>, String>;
+pub type Form = fn(&[u8]) -> Result<Vec<Vec<u8>>, String>;
 
 /// The bundles that systems ship have a quarter of it; what is larger was named by mistake.
 const PEM_BYTES_MAX: u64 = 1 << 20;
@@ -94,7 +94,7 @@ impl Pem {
         &self.path
     }
 
-    fn fetch(path: &Path, read: Form, files: &mut Files) -> Result<Pem, String> {
+    pub fn fetch(path: &Path, read: Form, files: &mut Files) -> Result<Pem, String> {
         let text = text_of(path, files).map_err(|error| format!("cannot be read: {error}"))?;
         Ok(Pem { path: path.to_owned(), ders: read(&text)? })
     }
@@ -108,7 +108,7 @@ fn text_of(path: &Path, files: &mut Files) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
-fn certificates(text: &[u8]) -> Result<Vec<Vec<u8>>, String> {
+pub fn certificates(text: &[u8]) -> Result<Vec<Vec<u8>>, String> {
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text).collect();
     let found = found.map_err(|_| "is not PEM")?;
     if found.is_empty() {
@@ -122,7 +122,7 @@ fn certificates(text: &[u8]) -> Result<Vec<Vec<u8>>, String> {
     Ok(found.iter().map(|der| der.to_vec()).collect())
 }
 
-fn authorities(text: &[u8]) -> Result<Vec<Vec<u8>>, String> {
+pub fn authorities(text: &[u8]) -> Result<Vec<Vec<u8>>, String> {
     let found = certificates(text)?;
     let mut store = RootCertStore::empty();
     for der in &found {
@@ -131,7 +131,7 @@ fn authorities(text: &[u8]) -> Result<Vec<Vec<u8>>, String> {
     Ok(found)
 }
 
-fn private_key(text: &[u8]) -> Result<Vec<Vec<u8>>, String> {
+pub fn private_key(text: &[u8]) -> Result<Vec<Vec<u8>>, String> {
     let der = PrivateKeyDer::from_pem_slice(text).map_err(|_| "holds no private key")?;
     let der = der.secret_der().to_vec();
     // Pingora has only the bytes and finds out anew what kind of key they are.
@@ -141,7 +141,7 @@ fn private_key(text: &[u8]) -> Result<Vec<Vec<u8>>, String> {
     }
 }
 
-fn belong_together(cert: &Pem, key: &Pem) -> Result<(), &'static str> {
+pub fn belong_together(cert: &Pem, key: &Pem) -> Result<(), &'static str> {
     let chain = cert.ders.iter().map(|der| CertificateDer::from(der.clone())).collect();
     let key = key.ders.first().and_then(|der| PrivateKeyDer::try_from(der.clone()).ok()).ok_or("cannot be read")?;
     match CertifiedKey::from_der(chain, key, &ring::default_provider()) {
@@ -164,13 +164,13 @@ impl Serialize for Pem {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use rcgen::{CertificateParams, KeyPair};
 
     use super::super::parse;
 
     /// A folder with a certificate and its key, another key, and files that are neither.
-    fn folder() -> tempfile::TempDir {
+    pub fn folder() -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
         let key = KeyPair::generate().unwrap();

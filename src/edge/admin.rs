@@ -4,20 +4,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use http::{Method, Response, StatusCode};
+use http::header::{AUTHORIZATION, WWW_AUTHENTICATE};
+use http::{HeaderValue, Method, Response, StatusCode};
 use pingora::http::RequestHeader;
 use pingora_core::apps::http_app::ServeHttp;
 use pingora_core::protocols::http::ServerSession;
 use serde_json::{Value, json};
 use tokio::time::timeout;
+use subtle::ConstantTimeEq;
 
 use super::catalogue::Drift;
+use super::door;
 use super::ingress::Ingress;
 use super::node::Node;
 use super::orders::{self, Order};
 use super::reload::Reloader;
 use super::site::UNCHECKED;
 use super::state;
+use crate::config::Secret;
 use crate::routing::fleet::Fleet;
 use crate::routing::moment::Moment;
 
@@ -29,6 +33,7 @@ pub struct Admin {
 /// Of a body that is read only to be dropped.
 const BODY_BYTES_MAX: usize = 64 << 10;
 const BODY_READ_MAX: Duration = Duration::from_secs(1);
+const BEARER: &[u8] = b"Bearer ";
 
 /// Receipts listed when no `limit` is given.
 const RECEIPTS_LISTED: usize = 50;
@@ -52,10 +57,11 @@ const INDEX: &str = "warmgate admin\n\n\
 #[async_trait]
 impl ServeHttp for Admin {
     async fn response(&self, session: &mut ServerSession) -> Response<Vec<u8>> {
+        door::head_is_read();
         discard_body(session).await;
         let head = session.req_header();
-        if !host_is_ours(head) {
-            return text(403, "text/plain", b"ask for this port by its address or as localhost\n".to_vec());
+        if let Some(refusal) = self.refusal(head) {
+            return refusal;
         }
         let path = head.uri.path();
         match (Order::at(path), head.method == Method::POST) {
@@ -88,6 +94,22 @@ impl ServeHttp for Admin {
 }
 
 impl Admin {
+    /// Who may ask: whoever has the token, or, without one, whoever asks by a name that only this machine has.
+    fn refusal(&self, head: &RequestHeader) -> Option<Response<Vec<u8>>> {
+        let plan = self.ingress.plan();
+        match &plan.admin.token {
+            Some(token) if has_token(head, token) => None,
+            Some(_) => {
+                let hint = b"this port wants its token: Authorization: Bearer followed by the value of admin.token\n";
+                let mut refusal = text(401, "text/plain", hint.to_vec());
+                refusal.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+                Some(refusal)
+            }
+            None if host_is_ours(head) => None,
+            None => Some(text(403, "text/plain", b"ask for this port by its address or as localhost\n".to_vec())),
+        }
+    }
+
     fn metrics(&self) -> Vec<u8> {
         let waiting = self.ingress.fleet.with(|fleet, _| fleet.queue.len());
         self.ingress.metrics.queue_waiting.set(waiting as i64);
@@ -168,6 +190,13 @@ async fn discard_body(session: &mut ServerSession) {
         }
     };
     let _ = timeout(BODY_READ_MAX, discard).await;
+}
+
+/// Compares in a time that does not tell how much of it was right.
+fn has_token(head: &RequestHeader, token: &Secret) -> bool {
+    let Some(given) = head.headers.get(AUTHORIZATION).map(HeaderValue::as_bytes) else { return false };
+    let Some((scheme, given)) = given.split_at_checked(BEARER.len()) else { return false };
+    scheme.eq_ignore_ascii_case(BEARER) && bool::from(given.trim_ascii().ct_eq(token.expose().as_bytes()))
 }
 
 /// A page of somebody's that a browser resolves to this machine must not read what is here.

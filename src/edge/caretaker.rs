@@ -21,10 +21,13 @@ use super::lists;
 use super::movers;
 use super::probe::Prober;
 use super::site::Site;
+use super::state_file;
 use super::telemetry::Telemetry;
 
 pub struct Caretaker {
     pub ingress: Arc<Ingress>,
+    /// Called once, after the first round and before anybody is served.
+    pub before_ready: Box<dyn Fn(&Ingress) + Send + Sync>,
     /// Called once, after the first round.
     pub on_ready: Box<dyn Fn(&Ingress) + Send + Sync>,
 }
@@ -34,7 +37,12 @@ const FIRST_LOOK_MAX: Duration = Duration::from_millis(1500);
 
 impl Caretaker {
     pub fn new(ingress: Arc<Ingress>) -> Caretaker {
-        Caretaker { ingress, on_ready: Box::new(|_| ()) }
+        Caretaker { ingress, before_ready: Box::new(|_| ()), on_ready: Box::new(|_| ()) }
+    }
+
+    /// With something to do once, after the first round and before anybody is served.
+    pub fn prepared(self, before_ready: impl Fn(&Ingress) + Send + Sync + 'static) -> Caretaker {
+        Caretaker { before_ready: Box::new(before_ready), ..self }
     }
 
     /// With something to do once, after the first round.
@@ -52,6 +60,7 @@ impl BackgroundService for Caretaker {
     async fn start_with_ready_notifier(&self, mut shutdown: ShutdownWatch, ready: ServiceReadyNotifier) {
         let news = self.ingress.roster.news();
         self.first_round().await;
+        (self.before_ready)(&self.ingress);
         ready.notify_ready();
         (self.on_ready)(&self.ingress);
         tokio::select! {
@@ -60,6 +69,7 @@ impl BackgroundService for Caretaker {
             _ = self.keep_checking(news) => {}
             _ = lists::keep(self.ingress.clone()) => {}
             _ = movers::sweep(self.ingress.clone()) => {}
+            _ = state_file::keep(self.ingress.clone()) => {}
         }
     }
 }

@@ -1,10 +1,13 @@
 //! Where time enters. The only reader of the operating system's clocks on behalf of the core.
 
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::routing::moment::Moment;
 
-/// Hands out moments that count from the start of the process.
+/// Before the start: what the process before this one learnt has its moment, too.
+const PAST: Duration = Duration::from_secs(366 * 24 * 3600);
+
+/// Hands out moments that count on from a past in which nothing happened.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     origin: Instant,
@@ -16,7 +19,7 @@ impl Clock {
     }
 
     pub fn now(&self) -> Moment {
-        Moment(self.origin.elapsed().as_micros() as u64)
+        Moment((PAST + self.origin.elapsed()).as_micros() as u64)
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! Pingora limits each read of a request's head but not the head, and takes connections for as long as there
 //! are descriptors. Here a head has a deadline as a whole, and a connection too many is closed at once, so that
-//! what runs, the checks and the admin port go on. Of a request it knows only whether its head has been read.
+//! what runs, the checks and the admin port go on. TLS is a part of it, and the handshake's time one of the
+//! head's. Of a request it knows only whether its head has been read.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,10 +16,11 @@ use pingora_core::protocols::http::ServerSession;
 use pingora_core::protocols::http::v2::server::H2Options;
 use pingora_core::server::ShutdownWatch;
 use tokio::sync::watch;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use super::active::Active;
 use super::ingress::Ingress;
+use super::securing::Secured;
 
 /// A kept connection waits so long for its next request; Pingora's own limit, which ends with the first byte.
 const IDLE_MAX: Duration = Duration::from_secs(60);
@@ -60,19 +62,28 @@ impl Visit {
     }
 }
 
+/// What a client may take.
+#[derive(Clone)]
+pub struct Terms {
+    /// Connections of all clients together.
+    pub connections_max: usize,
+    /// Where they must speak TLS.
+    pub secured: Secured,
+}
+
 /// Lets clients in to an app.
 pub struct Door<A> {
     app: Arc<Visited<A>>,
-    /// Connections of all clients together.
-    connections_max: usize,
-    open: Arc<AtomicUsize>,
+    terms: Terms,
+    /// Connections that are open.
+    pub open: Arc<AtomicUsize>,
     ingress: Arc<Ingress>,
 }
 
 impl<A> Door<A> {
-    pub fn new(app: A, connections_max: usize, ingress: Arc<Ingress>) -> Door<A> {
+    pub fn new(app: A, terms: Terms, ingress: Arc<Ingress>) -> Door<A> {
         let app = Visited { app: Arc::new(app), ingress: ingress.clone() };
-        Door { app: Arc::new(app), connections_max, open: Arc::default(), ingress }
+        Door { app: Arc::new(app), terms, open: Arc::default(), ingress }
     }
 }
 
@@ -80,11 +91,22 @@ impl<A> Door<A> {
 impl<A: HttpServerApp + Send + Sync + 'static> ServerApp for Door<A> {
     async fn process_new(self: &Arc<Self>, stream: Stream, shutdown: &ShutdownWatch) -> Option<Stream> {
         let _open = Active::new(&self.open);
-        if self.open.load(Ordering::Relaxed) > self.connections_max {
+        if self.open.load(Ordering::Relaxed) > self.terms.connections_max {
             self.ingress.metrics.connections_refused.inc();
             return None;
         }
-        let (due, _) = watch::channel(Some(Instant::now() + head_read(&self.ingress)));
+        let due = Instant::now() + head_read(&self.ingress);
+        let stream = match self.terms.secured.of(&stream) {
+            None => stream,
+            Some(securing) => match timeout_at(due, securing.secure(stream)).await {
+                Ok(Ok(stream)) => stream,
+                Ok(Err(_)) | Err(_) => {
+                    self.ingress.metrics.handshakes_failed.inc();
+                    return None;
+                }
+            },
+        };
+        let (due, _) = watch::channel(Some(due));
         let visit = Visit(Arc::new(due));
         tokio::select! {
             kept = VISIT.scope(visit.clone(), self.app.process_new(stream, shutdown)) => kept,
@@ -92,7 +114,9 @@ impl<A: HttpServerApp + Send + Sync + 'static> ServerApp for Door<A> {
         }
     }
 
+    /// Called when nobody is let in any more; connections without a request are closed by it.
     async fn cleanup(&self) {
+        tokio::time::sleep(self.ingress.departure.linger()).await;
         ServerApp::cleanup(&*self.app).await;
     }
 }

@@ -237,6 +237,12 @@ impl ProxyHttp for Gateway {
             error.as_up();
         }
         error.set_retry(false);
+        if cut == Some(Cut::Stopping) {
+            if !has_begun(session) {
+                exchange.refusal = Some(Refusal::Stopping);
+            }
+            return error;
+        }
         if has_begun(session) || error.esource() != &ErrorSource::Upstream {
             // Begun; or the client's leaving, or a fault of our own, for neither of which a node is to blame.
             return error;
@@ -265,7 +271,7 @@ impl ProxyHttp for Gateway {
         let cause = match cut {
             Some(Cut::FirstByteLate) => Cause::FirstByteLate,
             Some(Cut::MovedAway) => Cause::Ejected,
-            Some(Cut::Stalled) | None => Cause::ConnectionLost,
+            Some(Cut::Stalled | Cut::Stopping) | None => Cause::ConnectionLost,
         };
         error.set_retry(exchange.give_up(cause));
         error
@@ -284,6 +290,11 @@ impl ProxyHttp for Gateway {
         }
         if has_begun(session) {
             log::info!("{}: cut in its answer: {}", exchange.request_id, error.etype().as_str());
+            if Cut::of(error) == Some(Cut::Stopping) {
+                exchange.stopped();
+                mark_cut(session, exchange, "Warmgate is stopping and could not wait for the end").await;
+                return FailToProxy { error_code: 502, can_reuse_downstream: false };
+            }
             let how = match Cut::of(error) {
                 Some(Cut::Stalled) => Verdict::Stalled,
                 _ if error.etype() == &replay::EMPTY => Verdict::Empty,
@@ -297,7 +308,7 @@ impl ProxyHttp for Gateway {
                 }
                 Resumed::Cut(how) => exchange.broke_off(how),
             }
-            mark_cut(session, exchange).await;
+            mark_cut(session, exchange, "the node failed while it was answering").await;
             return FailToProxy { error_code: 502, can_reuse_downstream: false };
         }
         if let Some(body) = exchange.ready_answer.take() {
@@ -384,7 +395,7 @@ fn refuse(exchange: &mut Exchange, refusal: Refusal) -> Box<Error> {
 }
 
 /// Ends a cut stream with a frame that says so; a body that is one message is left broken off.
-async fn mark_cut(session: &mut Session, exchange: &mut Exchange) {
+async fn mark_cut(session: &mut Session, exchange: &mut Exchange, why: &str) {
     let Some(head) = session.response_written() else { return };
     if head.headers.contains_key(http::header::CONTENT_LENGTH) {
         return;
@@ -394,8 +405,7 @@ async fn mark_cut(session: &mut Session, exchange: &mut Exchange) {
         let _ = session.write_response_body(Some(Bytes::from(ending.bytes)), true).await;
         return;
     }
-    let frame =
-        wire::error::frame(exchange.dialect, &content_type, exchange.place(), "the node failed while it was answering");
+    let frame = wire::error::frame(exchange.dialect, &content_type, exchange.place(), why);
     let Some(frame) = frame else { return };
     let rest = [exchange.kept_back(), frame].concat();
     if let Err(error) = session.write_response_body(Some(Bytes::from(rest)), true).await {

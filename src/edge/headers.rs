@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, SystemTime};
 
 use http::header::{
-    AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HOST, RETRY_AFTER, TRANSFER_ENCODING,
+    AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HOST, RETRY_AFTER, TRANSFER_ENCODING, UPGRADE,
 };
 use http::{HeaderName, HeaderValue, Version};
 use pingora::http::{RequestHeader, ResponseHeader};
@@ -96,17 +96,23 @@ pub fn address(request: &mut RequestHeader, target: &Target) -> Result<()> {
 /// is passed on only if it is one that is believed.
 pub fn introduce(request: &mut RequestHeader, session: &Session, trusted: &TrustedPeers) -> Result<()> {
     let peer = session.client_addr().and_then(|address| address.as_inet()).map(|address| address.ip());
-    introduce_for(request, peer, trusted)
+    let is_secured = session.digest().is_some_and(|digest| digest.ssl_digest.is_some());
+    introduce_for(request, peer, if is_secured { "https" } else { "http" }, trusted)
 }
 
-fn introduce_for(request: &mut RequestHeader, peer: Option<IpAddr>, trusted: &TrustedPeers) -> Result<()> {
+fn introduce_for(
+    request: &mut RequestHeader,
+    peer: Option<IpAddr>,
+    spoken: &'static str,
+    trusted: &TrustedPeers,
+) -> Result<()> {
     let host = request.headers.get(HOST).cloned();
     let host = host.or_else(|| HeaderValue::from_str(request.uri.authority()?.as_str()).ok());
     let is_believed = peer.is_some_and(|peer| trusted.trusts(peer));
     let said = |name: &str| request.headers.get(name).filter(|_| is_believed).cloned();
     let is_scheme = |said: &HeaderValue| ["http", "https"].iter().any(|scheme| said == scheme);
     let client = is_believed.then(|| client_said(request, trusted)).flatten().or(peer);
-    let scheme = said("x-forwarded-proto").filter(is_scheme).unwrap_or(HeaderValue::from_static("http"));
+    let scheme = said("x-forwarded-proto").filter(is_scheme).unwrap_or(HeaderValue::from_static(spoken));
     let given = [
         ("x-forwarded-host", said("x-forwarded-host").or(host)),
         ("x-forwarded-proto", Some(scheme)),
@@ -165,6 +171,12 @@ const USERS_BEGIN: [&str; 2] = ["x-openwebui-user-", "x-auth-request-"];
 
 fn tells_of_user(name: &str) -> bool {
     USERS.contains(&name) || USERS_BEGIN.iter().any(|start| name.starts_with(start))
+}
+
+/// The client wants to go over to a web socket.
+pub fn wants_socket(request: &RequestHeader) -> bool {
+    let mut offers = request.headers.get_all(UPGRADE).iter().flat_map(|value| value.as_bytes().split(|b| *b == b','));
+    offers.any(|offer| offer.trim_ascii().eq_ignore_ascii_case(b"websocket"))
 }
 
 /// How many Warmgates the request has come by, in its own words; what is no number counts as none.
@@ -311,7 +323,7 @@ mod tests {
         let mut request = RequestHeader::build("GET", b"/", None).unwrap();
         said.iter().for_each(|said| assert!(request.append_header("x-forwarded-for", *said).is_ok()));
         let trusted = TrustedPeers(["127.0.0.1/32", "10.0.0.0/8"].map(|network| network.parse().unwrap()).into());
-        introduce_for(&mut request, Some(peer.parse().unwrap()), &trusted).unwrap();
+        introduce_for(&mut request, Some(peer.parse().unwrap()), "http", &trusted).unwrap();
         let values: Vec<_> = request.headers.get_all("x-forwarded-for").iter().collect();
         assert_eq!(values, [expected], "{peer} {said:?}");
     }

@@ -12,6 +12,7 @@ use pingora_load_balancing::{Backends, LoadBalancer};
 
 use super::body::BodyLimits;
 use super::budget::Budget;
+use super::departure::Departure;
 use super::discovery::FleetDiscovery;
 use super::fetch::Fetcher;
 use super::health::EngineCheck;
@@ -28,7 +29,7 @@ use super::selection::FleetSelection;
 use super::shared_fleet::SharedFleet;
 use super::tenants::Tenants;
 use super::waiting_room::WaitingRoom;
-use crate::config::{self, Plan};
+use crate::config::{self, Admin, Plan};
 use crate::routing::admission::Admission;
 use crate::routing::fleet::{Fleet, Rules, UpstreamId};
 use crate::routing::group::Groups;
@@ -49,6 +50,7 @@ pub struct Ingress {
     pub body_memory: Budget,
     /// Requests that are under way; the server waits for them when it stops.
     pub active: Arc<AtomicUsize>,
+    pub departure: Departure,
     /// The fleet is simulated, and says so wherever it can.
     pub simulated: bool,
     pub lists: Lists,
@@ -100,6 +102,7 @@ impl Ingress {
             metrics: Metrics::new()?,
             body_memory,
             active: Arc::default(),
+            departure: Departure::default(),
             simulated: false,
             lists: Lists::default(),
             misfits_told: MisfitsTold::default(),
@@ -117,7 +120,10 @@ impl Ingress {
         let old = self.plan();
         let (needs_new_process, applied): (Vec<_>, Vec<_>) =
             config::changes(&old, &plan).into_iter().partition(config::Change::needs_new_process);
-        let plan = Arc::new(Plan { listen: old.listen.clone(), admin: old.admin, server: old.server, ..plan });
+        // A port that others reach never loses its token.
+        let kept = || old.admin.token.clone().filter(|_| !old.admin.address.ip().is_loopback());
+        let admin = Admin { token: plan.admin.token.clone().or_else(kept), ..old.admin.clone() };
+        let plan = Arc::new(Plan { listen: old.listen.clone(), admin, server: old.server.clone(), ..plan });
         self.roster.apply_with(&plan.upstreams, &plan.models, |fleet| {
             fleet.set_rules(rules(&plan));
             self.plan.store(plan.clone());
@@ -149,7 +155,7 @@ impl Ingress {
     }
 
     /// Takes the tenants of a new configuration; those that stay keep what they have used.
-    fn renew_tenants(&self, plan: &Plan) {
+    pub(super) fn renew_tenants(&self, plan: &Plan) {
         let before = self.tenants();
         let renewed = Arc::new(Tenants::renewed(&before, plan));
         self.tenants.store(renewed.clone());
@@ -169,6 +175,9 @@ impl Ingress {
 
     /// Whether some upstream can serve; else why not and what to do, without naming places.
     pub fn readiness(&self) -> Result<(), String> {
+        if self.departure.is_the_end() {
+            return Err("it is stopping; what runs may finish".into());
+        }
         let usable = |fleet: &Fleet, now, node: &Node| {
             let up = fleet.upstream(node.id).is_some_and(|upstream| upstream.is_open(now));
             up && fleet.holdings_of(node.id).next().is_some()
@@ -209,5 +218,22 @@ fn admission(plan: &config::Admission) -> Admission {
         max_queue: plan.max_queue as usize,
         weights: [plan.priorities.interactive, plan.priorities.batch].map(f64::from),
         reserve_for_interactive: plan.reserve_for_interactive,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::edge::departure::Stage;
+
+    #[test]
+    fn ops_01_what_stops_is_not_ready_and_a_successor_is() {
+        let stopping = Ingress::new(Plan::default()).unwrap();
+        stopping.departure.reach(Stage::Stopping);
+        assert!(stopping.readiness().is_err_and(|why| why.contains("stopping")));
+        // Probes on kept connections ask of the address, which another process serves.
+        let succeeded = Ingress::new(Plan::default()).unwrap();
+        succeeded.departure.reach(Stage::HandedOver);
+        assert!(succeeded.readiness().is_err_and(|why| !why.contains("stopping")), "only that it has no nodes");
     }
 }

@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use http::HeaderName;
+use http::header::UPGRADE;
 use pingora_core::Result;
 use pingora_proxy::Session;
 
@@ -36,6 +37,9 @@ pub async fn take(session: &mut Session, exchange: &mut Exchange) -> Result<bool
     let head = session.req_header();
     let (method, path) = (head.method.clone(), head.uri.path().to_string());
     let goes_round = headers::hops(head) >= headers::HOPS_MAX;
+    let wants_socket = headers::wants_socket(head);
+    // Other protocols that a client offers to go over to are not taken up, nor told to anybody.
+    session.req_header_mut().remove_header(&UPGRADE);
     exchange.begin(&path, header_text(session, "x-request-id"));
     if cors::is_preflight(session.req_header()) && cors::leave(&exchange.plan.cors, session.req_header()).is_some() {
         answer::preflight(session).await?;
@@ -46,6 +50,7 @@ pub async fn take(session: &mut Session, exchange: &mut Exchange) -> Result<bool
     let taken = match route {
         _ if goes_round => Err(Refusal::GoesRound),
         _ if known.is_err() => known.map(|()| true),
+        _ if wants_socket => Err(Refusal::WebSocket),
         Route::Local(local) => {
             local::serve(&exchange.ingress, session, local, exchange.tenant.as_deref()).await?;
             return Ok(true);
@@ -103,7 +108,7 @@ async fn understand(session: &mut Session, exchange: &mut Exchange, endpoint: En
         return Ok(true);
     }
     exchange.admit(&ask)?;
-    exchange.replay = Some(Replay::install(session, payload.bytes.clone()));
+    exchange.replay = Some(Replay::install(session, payload.bytes.clone(), exchange.ingress.departure.watch()));
     exchange.understood(ask, payload);
     Ok(false)
 }

@@ -185,7 +185,7 @@ pub async fn take(session: &mut Session, exchange: &mut Exchange, call: Call) ->
     if let [(node, place)] = whom.as_slice() {
         let body = request.body_for(place);
         let aftermath = Aftermath::of(&request, place);
-        exchange.replay = Some(Replay::install(session, body.clone()));
+        exchange.replay = Some(Replay::install(session, body.clone(), exchange.ingress.departure.watch()));
         exchange.carried = Some(Carried::new(node.clone(), call, Some(body), aftermath, Some(permit)));
         return Ok(false);
     }

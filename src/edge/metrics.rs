@@ -39,6 +39,8 @@ pub struct Metrics {
     /// Connections that found no descriptor left for them.
     pub connections_refused: IntCounter,
     pub tenants: TenantCounts,
+    /// Clients that did not come to terms over TLS, or not in time.
+    pub handshakes_failed: IntCounter,
     breaker_state: IntGaugeVec,
     /// Reloads by outcome.
     pub reloads: IntCounterVec,
@@ -82,6 +84,12 @@ impl Metrics {
         );
         let connections_refused = IntCounter::with_opts(refused)?;
         registry.register(Box::new(connections_refused.clone()))?;
+        let failed = Opts::new(
+            "warmgate_tls_handshakes_failed_total",
+            "TLS handshakes with clients that failed or took too long",
+        );
+        let handshakes_failed = IntCounter::with_opts(failed)?;
+        registry.register(Box::new(handshakes_failed.clone()))?;
         let model_drift = IntGaugeVec::new(
             Opts::new("warmgate_model_drift", "Models that differ between nodes under one name, by what differs"),
             &["model", "kind"],
@@ -133,6 +141,7 @@ impl Metrics {
             )?,
             connections_refused,
             tenants: TenantCounts::new(&registry)?,
+            handshakes_failed,
             breaker_state,
             first_byte_seconds,
             queue_waiting,

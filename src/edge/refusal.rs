@@ -21,6 +21,8 @@ pub enum Refusal {
     WrongMethod {
         allow: &'static str,
     },
+    /// It wants a web socket.
+    WebSocket,
     /// It came by so many Warmgates that one of them must be before itself.
     GoesRound,
     BadRequest(PeekError),
@@ -93,6 +95,8 @@ pub enum Refusal {
     Misspoken,
     Managing(Unmanaged),
     // Ours.
+    /// The process ends and cannot wait for it any longer.
+    Stopping,
     Internal,
 }
 
@@ -105,13 +109,14 @@ impl Refusal {
             Refusal::OverLimit { .. } => 429,
             Refusal::WrongMethod { .. } => 405,
             Refusal::GoesRound => 508,
-            Refusal::BadRequest(_)
+            Refusal::WebSocket
+            | Refusal::BadRequest(_)
             | Refusal::Untranslatable(_)
             | Refusal::WrongDialect { .. }
             | Refusal::CannotServe { .. }
             | Refusal::LacksPath { .. } => 400,
             Refusal::Body(error) => body_status(error),
-            Refusal::QueueFull { .. } | Refusal::QueueTimeout { .. } => 503,
+            Refusal::QueueFull { .. } | Refusal::QueueTimeout { .. } | Refusal::Stopping => 503,
             Refusal::AllDown { .. } | Refusal::AllCooling { .. } | Refusal::NotYetKnown { .. } => 503,
             Refusal::AttemptsFailed { last: Cause::FirstByteLate, .. } => 504,
             Refusal::AttemptsFailed { last: Cause::Busy(_), .. } => 503,
@@ -128,6 +133,9 @@ impl Refusal {
         match self {
             Refusal::UnknownPath => "this path is not served here".into(),
             Refusal::WrongMethod { allow } => format!("this path takes {allow}"),
+            Refusal::WebSocket => "web sockets are not spoken here; send a plain request with `stream: true` and read \
+                                   its answer as it comes"
+                .into(),
             Refusal::GoesRound => format!(
                 "this request has come by {HOPS_MAX} Warmgates already: one of them has itself, or one before it, among \
                  its `upstreams`; take it out there"
@@ -179,6 +187,7 @@ impl Refusal {
                                    may write others"
                 .into(),
             Refusal::Managing(why) => managing_message(why),
+            Refusal::Stopping => "this Warmgate is stopping; try again in a moment".into(),
             Refusal::Internal => "something went wrong inside Warmgate; its log has the request id".into(),
         }
     }
@@ -192,7 +201,7 @@ impl Refusal {
             | Refusal::QueueTimeout { retry_after_s, .. }
             | Refusal::AllCooling { retry_after_s, .. }
             | Refusal::OverLimit { retry_after_s, .. } => Some((*retry_after_s).max(1)),
-            Refusal::Body(BodyError::NoMemory) | Refusal::Managing(Unmanaged::TooMany) => Some(1),
+            Refusal::Body(BodyError::NoMemory) | Refusal::Managing(Unmanaged::TooMany) | Refusal::Stopping => Some(1),
             Refusal::AttemptsFailed { last: Cause::Busy(_), .. } => Some(1),
             _ => None,
         }

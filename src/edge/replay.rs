@@ -25,6 +25,7 @@ use pingora_core::{Error, ErrorType, Result};
 use pingora_proxy::Session;
 use tokio::sync::watch;
 
+use super::departure::Stage;
 use session::ReplaySession;
 
 /// Pieces a body is cut into. The proxy's pipe to an HTTP/1.1 upstream has four places, and while a
@@ -40,6 +41,7 @@ pub const EMPTY: ErrorType = ErrorType::Custom("Empty");
 const FIRST_BYTE_LATE: ErrorType = ErrorType::Custom("FirstByteLate");
 const MOVED_AWAY: ErrorType = ErrorType::Custom("MovedAway");
 const STALLED: ErrorType = ErrorType::Custom("Stalled");
+const STOPPING: ErrorType = ErrorType::Custom("Stopping");
 
 /// How long an attempt may be silent. `None`: for ever.
 #[derive(Clone, Copy, Debug, Default)]
@@ -69,6 +71,8 @@ pub enum Cut {
     MovedAway,
     /// Its answer had begun and then paused for too long.
     Stalled,
+    /// The process ends and cannot wait for it any longer.
+    Stopping,
 }
 
 impl Cut {
@@ -79,6 +83,7 @@ impl Cut {
             kind if *kind == FIRST_BYTE_LATE => Some(Cut::FirstByteLate),
             kind if *kind == MOVED_AWAY => Some(Cut::MovedAway),
             kind if *kind == STALLED => Some(Cut::Stalled),
+            kind if *kind == STOPPING => Some(Cut::Stopping),
             _ => None,
         }
     }
@@ -88,6 +93,7 @@ impl Cut {
             Cut::FirstByteLate => Error::explain(FIRST_BYTE_LATE, "no response header in time"),
             Cut::MovedAway => Error::explain(MOVED_AWAY, "asked to move before its answer"),
             Cut::Stalled => Error::explain(STALLED, "the answer paused for too long"),
+            Cut::Stopping => Error::explain(STOPPING, "the process ends"),
         }
     }
 }
@@ -104,8 +110,9 @@ pub struct Replay {
 
 impl Replay {
     /// Puts the client's session, its body read, inside a replaying one. What must be set on the
-    /// real session (keep-alive, timeouts of its own kind) is set before. One at a time.
-    pub fn install(session: &mut Session, body: Bytes) -> Replay {
+    /// real session (keep-alive, timeouts of its own kind) is set before. One at a time. `stage` says when to
+    /// part with the client.
+    pub fn install(session: &mut Session, body: Bytes, stage: watch::Receiver<Stage>) -> Replay {
         debug_assert!(!session.downstream_session.is_custom(), "installed twice");
         let first = Attempt { number: 0, body, patience: Patience::default(), delivery: Delivery::default() };
         let shared = Arc::new(Shared {
@@ -115,7 +122,7 @@ impl Replay {
             given_bytes: AtomicU64::new(0),
         });
         let inner = std::mem::replace(&mut session.downstream_session, placeholder());
-        let replaying = ReplaySession::new(inner, Arc::clone(&shared));
+        let replaying = ReplaySession::new(inner, Arc::clone(&shared), stage);
         *session.downstream_session = ServerSession::new_custom(Box::new(replaying));
         Replay { shared }
     }

@@ -1,25 +1,31 @@
 //! Stopping: the first signal lets running requests finish, the second does not.
 //!
-//! Pingora sleeps its whole grace period, however idle it is; we leave as soon as the last request is
-//! over.
+//! A successor that has taken over the listeners is like a first signal. Pingora sleeps its whole grace
+//! period, however idle it is; we leave as soon as the last request is over. What still runs when the grace is
+//! over is told that it is cut.
 
-use std::io;
 use std::process;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::thread;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
+use std::{io, thread};
 
 use async_trait::async_trait;
 use pingora_core::server::{ExecutionPhase, ShutdownSignal, ShutdownSignalWatch};
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::broadcast;
+use tokio::sync::{Notify, broadcast};
 
+use super::address::Addresses;
+use super::departure::Stage;
 use super::ingress::Ingress;
 
-/// SIGTERM and SIGINT drain and exit. SIGQUIT, which would hand over a process that does not mind it, is
-/// minded and does nothing yet. SIGHUP is `reload`'s.
-pub struct Signals;
+/// SIGTERM and SIGINT drain and exit, and so does a hand-over. SIGHUP is `reload`'s.
+pub struct Signals {
+    pub ingress: Arc<Ingress>,
+    pub addresses: Addresses,
+    /// Told when a successor has taken over.
+    pub taken_over: Arc<Notify>,
+}
 
 #[async_trait]
 impl ShutdownSignalWatch for Signals {
@@ -29,48 +35,106 @@ impl ShutdownSignalWatch for Signals {
             log::error!("signals cannot be watched; only SIGKILL will stop this process");
             return std::future::pending().await;
         };
-        loop {
+        let has_successor = loop {
             tokio::select! {
-                _ = term.recv() => break,
-                _ = int.recv() => break,
-                _ = quit.recv() => log::warn!("SIGQUIT: there is no handing over yet; SIGTERM stops"),
+                _ = term.recv() => break false,
+                _ = int.recv() => break false,
+                () = self.taken_over.notified() => break true,
+                _ = quit.recv() => log::warn!(
+                    "SIGQUIT: no new process has asked for the ports, so this one goes on; \
+                     start it with `warmgate run --upgrade`"
+                ),
             }
+        };
+        if has_successor {
+            log::warn!("a new process has taken over the ports; requests that run here may finish");
+            self.ingress.departure.reach(Stage::HandedOver);
+        } else {
+            log::warn!("stopping: running requests may finish; a second signal ends them");
+            self.ingress.departure.reach(Stage::Stopping);
         }
-        log::warn!("stopping: running requests may finish; a second signal ends them");
-        tokio::spawn(exit_at_second(term, int));
+        self.addresses.close();
+        tokio::spawn(exit_at_second(term, int, has_successor));
         ShutdownSignal::GracefulTerminate
     }
 }
 
-async fn exit_at_second(mut term: Signal, mut int: Signal) {
-    tokio::select! {
-        _ = term.recv() => {}
-        _ = int.recv() => {}
+/// A hand-over counts as no signal: whoever stops all there is means this one to stop as well.
+async fn exit_at_second(mut term: Signal, mut int: Signal, has_successor: bool) {
+    for _ in 0..=u8::from(has_successor) {
+        tokio::select! {
+            _ = term.recv() => {}
+            _ = int.recv() => {}
+        }
     }
     process::exit(1);
+}
+
+/// What a process that stops waits for, and what it does last.
+pub struct Leaving {
+    pub ingress: Arc<Ingress>,
+    /// Connections of clients that are open.
+    pub connections: Arc<AtomicUsize>,
+    pub at_last: Box<dyn Fn() + Send>,
 }
 
 /// How often the count of running requests is looked at while stopping.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// Two years, more than the configuration allows; Pingora would keep to what was configured at the start.
-pub const GRACE_MAX_S: u64 = 2 * 365 * 24 * 3600;
+/// For the answers that are cut to be told so.
+const CUTTING_MAX: Duration = Duration::from_secs(2);
 
-/// Ends the process once it is stopping, and no request is under way or the grace that is configured is over.
-pub fn leave_when_idle(mut phases: broadcast::Receiver<ExecutionPhase>, ingress: Arc<Ingress>) -> io::Result<()> {
+/// Pingora's own grace: two years, longer than any that may be configured. It would keep to what was configured at
+/// the start; ours is the one in force when it comes to it.
+pub const PINGORA_GRACE_S: u64 = 2 * 365 * 24 * 3600;
+
+/// Ends the process once it is stopping and no request is under way, or its grace is over.
+pub fn leave_when_idle(mut phases: broadcast::Receiver<ExecutionPhase>, leaving: Leaving) -> io::Result<()> {
     let watch = move || {
         while let Ok(phase) = phases.blocking_recv() {
             if matches!(phase, ExecutionPhase::ShutdownGracePeriod) {
-                let began = Instant::now();
-                let over = || began.elapsed() >= ingress.plan().shutdown.grace.0;
-                while ingress.active.load(Ordering::Relaxed) > 0 && !over() {
-                    thread::sleep(LOOK_EVERY);
-                }
-                // The last answer's end may still be on its way to the socket.
-                thread::sleep(LOOK_EVERY);
+                leaving.wait();
+                (leaving.at_last)();
                 process::exit(0);
             }
         }
     };
     thread::Builder::new().name("leave".into()).spawn(watch).map(drop)
+}
+
+impl Leaving {
+    fn wait(&self) {
+        let began = Instant::now();
+        let departure = &self.ingress.departure;
+        let linger = departure.linger();
+        // A client who was let in just now is not counted yet.
+        thread::sleep(LOOK_EVERY);
+        let is_over =
+            || self.runs() == 0 && (began.elapsed() >= linger || self.connections.load(Ordering::Relaxed) == 0);
+        if !wait_until(is_over, || began.elapsed() >= self.ingress.plan().shutdown.grace.0) && self.runs() > 0 {
+            log::warn!("the grace of {} is over: {} requests are cut", self.ingress.plan().shutdown.grace, self.runs());
+            departure.reach(Stage::Cutting);
+            let cutting = Instant::now();
+            wait_until(|| self.runs() == 0, || cutting.elapsed() >= CUTTING_MAX);
+        }
+        // The last answer's end may still be on its way to the socket.
+        thread::sleep(LOOK_EVERY);
+    }
+
+    fn runs(&self) -> usize {
+        self.ingress.active.load(Ordering::Relaxed)
+    }
+}
+
+/// Whether it came to be so in time.
+fn wait_until(is_so: impl Fn() -> bool, is_late: impl Fn() -> bool) -> bool {
+    loop {
+        if is_so() {
+            return true;
+        }
+        if is_late() {
+            return false;
+        }
+        thread::sleep(LOOK_EVERY);
+    }
 }

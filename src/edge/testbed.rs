@@ -26,6 +26,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::body::{self, BodyError, BodyLimits};
 use super::budget::Budget;
+use super::departure::Departure;
 use super::replay::{Cut, Delivery, Mover, Patience, Replay};
 
 /// Nothing here may take longer.
@@ -368,7 +369,7 @@ impl ProxyHttp for Gate {
             Ok(read) => {
                 ctx.body = read.bytes;
                 ctx.was_coded = read.was_coded;
-                ctx.replay = Some(Replay::install(session, ctx.body.clone()));
+                ctx.replay = Some(Replay::install(session, ctx.body.clone(), Departure::default().watch()));
                 return Ok(false);
             }
             Err(BodyError::ClientGone(error)) => return Err(error),

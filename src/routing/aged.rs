@@ -62,6 +62,11 @@ impl<V> Aged<V> {
         self.old.remove(&key).or(young)
     }
 
+    /// All entries, those of the older generation first; in no order beyond that.
+    pub fn iter(&self) -> impl Iterator<Item = (u64, &V)> {
+        self.old.iter().chain(&self.young).map(|(key, value)| (*key, value))
+    }
+
     pub fn len(&self) -> usize {
         self.young.len() + self.old.len()
     }

@@ -3,6 +3,8 @@
 //! Reading does not change anything; learning takes one sample. Rates are ratios of decayed sums, so a
 //! short prompt, whose time is mostly overhead, weighs as little as it should.
 
+use serde::{Deserialize, Serialize};
+
 /// Speeds of one model on one upstream.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Speed {
@@ -11,6 +13,18 @@ pub struct Speed {
     load_s: Ratio,
     decode: Ratio,
 }
+
+/// What was learnt in all, without how it was learnt.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Pace {
+    pub prefill_s_per_token: Option<f64>,
+    pub service_s: Option<f64>,
+    pub load_s: Option<f64>,
+    pub decode_tokens_per_s: Option<f64>,
+}
+
+/// What another run learnt counts as little more than a request of that size: the machine may have changed.
+const RECALLED_TOKENS: u32 = 2048;
 
 /// Tokens of imagined, instantaneous prefill: keeps a few tiny prompts from looking like a slow node.
 const PRIOR_TOKENS: f64 = 256.0;
@@ -34,6 +48,29 @@ impl Speed {
     /// `tokens` were written in `seconds`.
     pub fn learn_decode(&mut self, tokens: u32, seconds: f64) {
         self.decode.learn(f64::from(tokens), seconds);
+    }
+
+    /// `None`: nothing is known.
+    pub fn pace(&self) -> Option<Pace> {
+        let pace = Pace {
+            prefill_s_per_token: self.prefill_s_per_token(),
+            service_s: self.service_s(),
+            load_s: self.load_s(),
+            decode_tokens_per_s: self.decode_tokens_per_s(),
+        };
+        (pace != Pace::default()).then_some(pace)
+    }
+
+    /// Begins with what another run knew.
+    pub fn recall(&mut self, pace: &Pace) {
+        if let Some(prefill) = pace.prefill_s_per_token {
+            self.learn_prefill(RECALLED_TOKENS, prefill * (f64::from(RECALLED_TOKENS) + PRIOR_TOKENS));
+        }
+        pace.service_s.into_iter().for_each(|seconds| self.learn_service(seconds));
+        pace.load_s.into_iter().for_each(|seconds| self.learn_load(seconds));
+        if let Some(decode) = pace.decode_tokens_per_s.filter(|decode| *decode > 0.0) {
+            self.learn_decode(RECALLED_TOKENS, f64::from(RECALLED_TOKENS) / decode);
+        }
     }
 
     /// Seconds to read one token; `None`: never seen.
@@ -102,6 +139,28 @@ mod tests {
         }
         let after = speed.prefill_s_per_token().unwrap_or_default();
         assert!((after - 0.001).abs() < 0.00004, "{after}");
+    }
+
+    #[test]
+    fn another_run_begins_with_what_was_known() {
+        let mut speed = Speed::default();
+        assert_eq!(speed.pace(), None);
+        speed.learn_prefill(500, 0.25);
+        speed.learn_service(3.0);
+        speed.learn_decode(100, 2.0);
+        let mut next = Speed::default();
+        next.recall(&speed.pace().unwrap_or_default());
+        let near = |a: Option<f64>, b: Option<f64>| match (a, b) {
+            (Some(a), Some(b)) => (a - b).abs() < 1e-9,
+            (a, b) => a == b,
+        };
+        assert!(near(next.prefill_s_per_token(), speed.prefill_s_per_token()), "{next:?}");
+        assert!(near(next.decode_tokens_per_s(), Some(50.0)) && near(next.service_s(), Some(3.0)), "{next:?}");
+        assert_eq!(next.load_s(), None);
+        let mut broken = Speed::default();
+        let nan = Some(f64::NAN);
+        broken.recall(&Pace { prefill_s_per_token: nan, service_s: nan, load_s: nan, decode_tokens_per_s: nan });
+        assert_eq!(broken, Speed::default());
     }
 
     #[test]

@@ -19,6 +19,11 @@ impl Moment {
         Moment(secs * 1_000_000)
     }
 
+    /// So long before this, at most the origin.
+    pub fn before(self, by: Duration) -> Self {
+        Moment(self.0.saturating_sub(u64::try_from(by.as_micros()).unwrap_or(u64::MAX)))
+    }
+
     /// How long after `earlier` this is; zero if it is not after it at all.
     pub fn since(self, earlier: Moment) -> Duration {
         Duration::from_micros(self.0.saturating_sub(earlier.0))

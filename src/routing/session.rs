@@ -8,6 +8,8 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::aged::Aged;
 use super::ask::Ask;
 use super::chain::{hash_text, mix};
@@ -30,8 +32,22 @@ pub struct Pin {
     continued: bool,
 }
 
+/// A pin without its run: its age instead of its moment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PinRecord {
+    key: u64,
+    pub upstream: UpstreamId,
+    age_ms: u64,
+    turns: u32,
+    root: u64,
+    previous: u64,
+    continued: bool,
+}
+
 pub struct Sessions {
     pins: Aged<Pin>,
+    /// How often anything was remembered.
+    written: u64,
     ttl: Duration,
 }
 
@@ -41,7 +57,7 @@ const PINS_PER_SESSION: usize = 3;
 
 impl Sessions {
     pub fn new(max_sessions: usize, ttl: Duration) -> Sessions {
-        Sessions { pins: Aged::new(max_sessions.saturating_mul(PINS_PER_SESSION)), ttl }
+        Sessions { pins: Aged::new(max_sessions.saturating_mul(PINS_PER_SESSION)), written: 0, ttl }
     }
 
     /// Other limits hold from now on; pins for which there is room are kept.
@@ -60,6 +76,7 @@ impl Sessions {
         let (Some(end), Some(root)) = (ask.chain.end(), ask.chain.root()) else { return };
         let domain = domain(ask);
         let (end_key, root) = (end.within(domain), root.within(domain));
+        self.written += 1;
         let before = self.find_keyed(ask, now);
         let previous = before.map_or(0, |(key, _)| key);
         if previous != 0 && previous != end_key {
@@ -79,18 +96,52 @@ impl Sessions {
     /// from here. Its hash is that of the link such a prompt begins with.
     pub fn pin_context(&mut self, ask: &Ask, context: u64, upstream: UpstreamId, now: Moment) {
         let key = mix(domain(ask), context);
+        self.written += 1;
         self.pins.insert(key, Pin { upstream, at: now, turns: 1, root: key, previous: 0, continued: false });
     }
 
     /// Remembers who made a response that may be stored there: only the maker can go on from it.
     pub fn pin_response(&mut self, ask: &Ask, response: u64, upstream: UpstreamId, now: Moment) {
         let key = response_key(ask, response);
+        self.written += 1;
         self.pins.insert(key, Pin { upstream, at: now, turns: 1, root: key, previous: 0, continued: false });
     }
 
     /// Who made the response that `ask` goes on from, if that is remembered.
     pub fn maker(&self, ask: &Ask, now: Moment) -> Option<UpstreamId> {
         self.live(response_key(ask, ask.previous_response?), now).map(|pin| pin.upstream)
+    }
+
+    /// Counts what was remembered: the same number, the same pins.
+    pub fn written(&self) -> u64 {
+        self.written
+    }
+
+    /// The live pins, the latest `max` at most, those of the older generation first.
+    pub fn records(&self, now: Moment, max: usize) -> Vec<PinRecord> {
+        let live = self.pins.iter().filter(|(_, pin)| now.since(pin.at) < self.ttl);
+        let record = |(key, pin): (u64, &Pin)| PinRecord {
+            key,
+            upstream: pin.upstream,
+            age_ms: now.since(pin.at).as_millis() as u64,
+            turns: pin.turns,
+            root: pin.root,
+            previous: pin.previous,
+            continued: pin.continued,
+        };
+        live.skip(self.pins.len().saturating_sub(max)).map(record).collect()
+    }
+
+    /// Remembers a pin of `away` ago for that upstream; false if it has expired, or a younger one is known.
+    pub fn recall(&mut self, record: &PinRecord, upstream: UpstreamId, away: Duration, now: Moment) -> bool {
+        let at = now.before(Duration::from_millis(record.age_ms).saturating_add(away));
+        if now.since(at) >= self.ttl || self.pins.get(record.key).is_some_and(|pin| pin.at >= at) {
+            return false;
+        }
+        let PinRecord { key, turns, root, previous, continued, .. } = *record;
+        self.pins.insert(key, Pin { upstream, at, turns, root, previous, continued });
+        self.written += 1;
+        true
     }
 
     pub fn len(&self) -> usize {
@@ -237,6 +288,29 @@ mod tests {
         check(&sessions, &named("tt"), 1, None);
         sessions.pin(&named("tt"), B, at(1));
         check(&sessions, &named("suavbw"), 2, Some(A));
+    }
+
+    #[test]
+    fn another_run_takes_the_pins_over_with_their_ages() {
+        let mut sessions = Sessions::new(100, TTL);
+        sessions.pin(&chat("su"), A, at(100));
+        sessions.pin(&chat("ty"), A, at(140));
+        let records = sessions.records(at(150), 100);
+        assert_eq!(records.len(), 2);
+        assert_eq!(sessions.records(at(165), 100).len(), 1, "expired ones are left out");
+
+        let mut next = Sessions::new(100, TTL);
+        let (away, now) = (Duration::from_secs(5), at(1000));
+        next.pin(&chat("ty"), A, at(999));
+        let taken = records.iter().filter(|record| next.recall(record, B, away, now)).count();
+
+        assert_eq!(taken, 1, "what is younger stays");
+        check(&next, &chat("suav"), 1000, Some(B));
+        check(&next, &chat("suav"), 1004, Some(B));
+        check(&next, &chat("suav"), 1005, None);
+        check(&next, &chat("tyav"), 1000, Some(A));
+        let late = Sessions::new(100, TTL).recall(&records[0], B, TTL, now);
+        assert!(!late);
     }
 
     #[test]

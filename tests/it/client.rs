@@ -206,6 +206,12 @@ impl Conn {
         self.outbound.shutdown().await.expect("half a close");
     }
 
+    /// The status of what comes, or none if the other side closes.
+    pub async fn status_or_close(&mut self) -> Option<u16> {
+        let head = within("an answer or a close", self.inbound.head()).await;
+        head.ok().flatten().map(|head| status_of(&head))
+    }
+
     /// Whether the other side closes without another word.
     pub async fn is_closed(&mut self) -> bool {
         !matches!(within("a close", self.inbound.head()).await, Ok(Some(_)))

@@ -11,6 +11,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use bytes::Bytes;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::client::{Conn, Reply, Request};
@@ -44,6 +45,35 @@ impl Gate {
     async fn launch(settings: &Settings) -> Gate {
         let program = Path::new(env!("CARGO_BIN_EXE_warmgate"));
         Gate(launch::launch_in(&settings.surroundings, program, &settings.yaml()).await)
+    }
+
+    /// Another process that takes over from this one, with the same configuration.
+    pub async fn succeed(&self, settings: &Settings) -> Gate {
+        self.follow(settings, &["--upgrade"]).await
+    }
+
+    /// Another process in the same directory.
+    pub async fn follow(&self, settings: &Settings, arguments: &[&'static str]) -> Gate {
+        let program = Path::new(env!("CARGO_BIN_EXE_warmgate"));
+        let mut surroundings = settings.surroundings.clone();
+        surroundings.arguments = arguments.to_vec();
+        let directory = self.0.directory.clone();
+        Gate(launch::launch_beside(&surroundings, program, &settings.yaml(), directory).await)
+    }
+
+    pub fn directory(&self) -> &Path {
+        self.0.directory.path()
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        let id = self.0.process.id().expect("a running process");
+        let pid = Pid::from_raw(i32::try_from(id).expect("an id")).expect("an id");
+        kill_process(pid, signal).expect("a process to signal");
+    }
+
+    /// How it ended, once it has.
+    pub async fn ended(&mut self) -> Option<i32> {
+        within("the process to end", self.0.process.wait()).await.expect("an end").code()
     }
 
     /// A new connection to the client port.
@@ -94,6 +124,12 @@ impl Gate {
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("VmRSS");
         let kib: u64 = line.trim_end_matches(" kB").trim().parse().expect("a number");
         kib * 1024
+    }
+
+    /// Files and connections that the process has open.
+    pub fn open_files(&self) -> usize {
+        let id = self.0.process.id().expect("a running process");
+        std::fs::read_dir(format!("/proc/{id}/fd")).expect("its files").count()
     }
 
     /// Seconds of processor time that it has used.
@@ -209,12 +245,6 @@ impl Gate {
     /// Writes another configuration in place of the one that is there.
     pub fn write(&self, settings: &Settings) {
         std::fs::write(self.config(), settings.yaml()).expect("the configuration file");
-    }
-
-    /// Sends the process a signal.
-    pub fn signal(&self, signal: rustix::process::Signal) {
-        let id = self.0.process.id().and_then(|id| rustix::process::Pid::from_raw(id as i32));
-        rustix::process::kill_process(id.expect("a running process"), signal).expect("to send a signal");
     }
 
     /// Has it do something over the admin port.

@@ -1,11 +1,13 @@
 //! A client of HTTP/2 without TLS: one connection, and streams that it can give up one by one.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use bytes::Bytes;
 use h2::client::{ResponseFuture, SendRequest};
 use h2::{Reason, RecvStream, SendStream};
 use http::Request;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
@@ -19,7 +21,11 @@ pub struct Http2 {
 
 impl Http2 {
     pub async fn open(address: SocketAddr) -> Http2 {
-        let stream = TcpStream::connect(address).await.expect("a connection");
+        Http2::over(TcpStream::connect(address).await.expect("a connection")).await
+    }
+
+    /// Over a connection that is there, such as one of TLS.
+    pub async fn over(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) -> Http2 {
         let (requests, connection) = h2::client::handshake(stream).await.expect("HTTP/2");
         let connection = tokio::spawn(async move { drop(connection.await) });
         Http2 { requests, connection }
@@ -33,6 +39,24 @@ impl Http2 {
         let (answer, mut sending) = ready.expect("a stream").send_request(request, false).expect("sent");
         sending.send_data(body.clone(), true).expect("sent");
         Asked { answer, sending }
+    }
+
+    /// Sends a request and gives it up at once; false when the server has had enough.
+    pub async fn try_reset(&mut self, path: &str, body: &Bytes) -> bool {
+        let request = Request::post(format!("http://warmgate.test{path}")).body(()).expect("a request");
+        let Ok(mut requests) = within("room for a stream", self.requests.clone().ready()).await else { return false };
+        let Ok((_, mut sending)) = requests.send_request(request, false) else { return false };
+        let sent = sending.send_data(body.clone(), true).is_ok();
+        sending.send_reset(Reason::CANCEL);
+        tokio::task::yield_now().await;
+        sent
+    }
+
+    /// Returns once the server takes no new requests here.
+    pub async fn sent_away(&mut self) {
+        while self.requests.clone().ready().await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
     }
 
     /// Leaves altogether.

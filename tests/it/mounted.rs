@@ -7,14 +7,15 @@ use std::thread;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use pingora_core::listeners::TcpSocketOptions;
 use pingora_core::server::Server;
 use pingora_core::server::configuration::ServerConf;
 use pingora_core::services::background::background_service;
 use pingora_load_balancing::discovery::ServiceDiscovery;
 use pingora_load_balancing::{Backend, Backends, LoadBalancer};
 use pingora_proxy::http_proxy_service;
+use tokio::net::TcpSocket;
 use warmgate::config::{Plan, Upstream as Planned};
-use warmgate::edge::address::Address;
 use warmgate::edge::selection::{Seat, key_of};
 use warmgate::edge::shared_fleet::SharedFleet;
 use warmgate::engines;
@@ -47,13 +48,19 @@ async fn the_gateway_serves_in_a_foreign_server() {
 
 /// Serves over an ingress in a server of this process; the address for clients.
 pub fn mount(ingress: Arc<Ingress>) -> SocketAddr {
-    let address = Address::claim("127.0.0.1:0".parse().expect("an address")).expect("a free port");
-    let at = address.address;
+    // A port of our own, bound and not listened on, until Pingora binds it as well.
+    let reservation = TcpSocket::new_v4().expect("a socket");
+    reservation.set_reuseport(true).expect("SO_REUSEPORT");
+    reservation.bind("127.0.0.1:0".parse().expect("an address")).expect("a free port");
+    let at = reservation.local_addr().expect("an address");
     thread::spawn(move || {
         let mut server = Server::new_with_opt_and_conf(None, ServerConf::default());
         server.bootstrap();
         let mut proxy = http_proxy_service(&server.configuration, Gateway::new(ingress.clone()));
-        proxy.add_tcp_with_settings(&at.to_string(), address.options());
+        let mut options = TcpSocketOptions::default();
+        options.so_reuseport = Some(true);
+        proxy.add_tcp_with_settings(&at.to_string(), options);
+        let _reservation = reservation;
         let proxy = server.add_service(proxy);
         proxy.add_dependency(server.add_service(background_service("fleet", Caretaker::new(ingress))));
         server.run_forever();

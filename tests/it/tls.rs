@@ -19,22 +19,22 @@ use crate::talk::{Dialect, Talk};
 use crate::upstream::Upstream;
 
 /// An authority and what it signs, in files.
-struct Authority {
+pub struct Authority {
     folder: TempDir,
     issuer: Issuer<'static, KeyPair>,
-    der: CertificateDer<'static>,
+    pub der: CertificateDer<'static>,
 }
 
 /// A certificate, its key, and the files of both.
-struct Signed {
-    der: CertificateDer<'static>,
-    key: PrivateKeyDer<'static>,
-    cert_file: PathBuf,
-    key_file: PathBuf,
+pub struct Signed {
+    pub der: CertificateDer<'static>,
+    pub key: PrivateKeyDer<'static>,
+    pub cert_file: PathBuf,
+    pub key_file: PathBuf,
 }
 
 impl Authority {
-    fn new(name: &str) -> Authority {
+    pub fn new(name: &str) -> Authority {
         let folder = tempfile::tempdir().expect("a folder");
         let mut params = CertificateParams::new(Vec::new()).expect("parameters");
         params.distinguished_name.push(DnType::CommonName, name);
@@ -45,11 +45,11 @@ impl Authority {
         Authority { folder, issuer: Issuer::new(params, key), der: cert.der().clone() }
     }
 
-    fn file(&self) -> PathBuf {
+    pub fn file(&self) -> PathBuf {
         self.folder.path().join("ca")
     }
 
-    fn signs(&self, name: &str, until_year: i32) -> Signed {
+    pub fn signs(&self, name: &str, until_year: i32) -> Signed {
         let mut params = CertificateParams::new(vec![name.to_owned()]).expect("a name");
         params.not_after = date_time_ymd(until_year, 1, 1);
         let key = KeyPair::generate().expect("a key");

@@ -7,6 +7,7 @@ use pingora::http::ResponseHeader;
 use pingora_proxy::Session;
 
 use super::{Current, Exchange, Unplaced};
+use crate::edge::departure::cut_off;
 use crate::edge::movers::Heard;
 use crate::edge::node::Node;
 use crate::edge::pick::Picked;
@@ -57,9 +58,11 @@ impl Exchange {
         self.receipt.queue_position.get_or_insert(ticket.position);
         let metrics = &self.ingress.metrics;
         let began = self.ingress.fleet.now();
+        let mut stage = self.ingress.departure.watch();
         let outcome = tokio::select! {
             biased;
             served = ticket.served(at_most) => Ok(served),
+            () = cut_off(&mut stage) => Err(Refusal::Stopping.into()),
             error = replay.client_left(session) => Err(Unplaced::ClientGone(error)),
         };
         let waited = self.ingress.fleet.now().since(began);

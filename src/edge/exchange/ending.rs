@@ -39,6 +39,11 @@ impl Exchange {
         self.end(how, Outcome::Failed);
     }
 
+    /// We end before the answer does: nobody's failure but ours.
+    pub fn stopped(&mut self) {
+        self.end(Verdict::Cut, Outcome::Void);
+    }
+
     /// The model wrote what cannot be said to this client, and the client has been told: nobody's failure.
     pub fn misspoke(&mut self) {
         self.end(Verdict::StreamError, Outcome::Void);

@@ -22,6 +22,7 @@ use pingora_core::protocols::l4::socket::SocketAddr;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::super::departure::{Stage, cut_off};
 use super::pulse::Pulse;
 use super::{Attempt, Cut, Patience, Shared, empty, piece_bytes, placeholder};
 
@@ -31,6 +32,7 @@ pub(super) struct ReplaySession {
     inner: Box<ServerSession>,
     shared: Arc<Shared>,
     moved_up_to: watch::Receiver<u64>,
+    stage: watch::Receiver<Stage>,
     attempt: Attempt,
     sent_bytes: usize,
     deadline: Option<Instant>,
@@ -54,13 +56,14 @@ enum Phase {
 }
 
 impl ReplaySession {
-    pub(super) fn new(inner: Box<ServerSession>, shared: Arc<Shared>) -> ReplaySession {
+    pub(super) fn new(inner: Box<ServerSession>, shared: Arc<Shared>, stage: watch::Receiver<Stage>) -> ReplaySession {
         let moved_up_to = shared.moved_up_to.subscribe();
         let attempt = shared.attempt.lock().clone();
         ReplaySession {
             inner,
             shared,
             moved_up_to,
+            stage,
             attempt,
             sent_bytes: 0,
             deadline: None,
@@ -112,16 +115,19 @@ impl ReplaySession {
                 Phase::Answering => tokio::select! {
                     left = self.inner.read_body_or_idle(true) => return left,
                     () = late(self.deadline) => return Err(Cut::Stalled.into_error()),
+                    () = cut_off(&mut self.stage) => return Err(Cut::Stopping.into_error()),
                     () = late(due) => None,
                 },
                 Phase::GoingOn => tokio::select! {
                     left = self.inner.read_body_or_idle(true) => return left,
+                    () = cut_off(&mut self.stage) => return Err(Cut::Stopping.into_error()),
                     () = late(due) => None,
                 },
                 Phase::Awaiting => tokio::select! {
                     left = self.inner.read_body_or_idle(true) => return left,
                     () = late(self.deadline) => Some(Cut::FirstByteLate),
                     () = moved(&mut self.moved_up_to, self.attempt.number) => Some(Cut::MovedAway),
+                    () = cut_off(&mut self.stage) => Some(Cut::Stopping),
                     () = late(due) => None,
                 },
             };
@@ -141,6 +147,9 @@ impl ReplaySession {
     /// Hands a part of the answer to the client, or keeps the head for now; true at the end.
     async fn hand_on(&mut self, task: HttpTask) -> Result<bool> {
         self.settle().await?;
+        if matches!(task, HttpTask::Header(..)) {
+            self.say_whether_it_closes();
+        }
         if let HttpTask::Header(header, false) = &task
             && !header.status.is_informational()
         {
@@ -162,6 +171,7 @@ impl ReplaySession {
             task => task,
         };
         if let Some(header) = self.held.take() {
+            self.say_whether_it_closes();
             self.inner.response_duplex_vec(vec![HttpTask::Header(header, false)]).await?;
         }
         if let (HttpTask::Body(Some(bytes), _), Some(pulse)) = (&task, &mut self.pulse) {
@@ -185,6 +195,7 @@ impl ReplaySession {
         let Some(pulse) = &mut self.pulse else { return Ok(()) };
         let blank = pulse.beat();
         if let Some(header) = self.held.take() {
+            self.say_whether_it_closes();
             self.sent = Some(header.clone());
             self.inner.send_downstream_proxy_task(HttpTask::Header(header, false));
         } else if let Some(blank) = blank {
@@ -199,6 +210,13 @@ impl ReplaySession {
             self.inner.write_downstream_proxy_tasks().await?;
         }
         Ok(())
+    }
+
+    /// An answer that begins while we stop is the last one on its HTTP/1 connection, and says so.
+    fn say_whether_it_closes(&mut self) {
+        if *self.stage.borrow() != Stage::Serving {
+            self.inner.set_keepalive(None);
+        }
     }
 
     /// The head that the client was sent, or is being sent.
@@ -341,10 +359,12 @@ impl CustomSession for ReplaySession {
     // The response, to the client.
 
     async fn write_response_header(&mut self, resp: Box<ResponseHeader>, _end: bool) -> Result<()> {
+        self.say_whether_it_closes();
         self.inner.write_response_header(resp).await
     }
 
     async fn write_response_header_ref(&mut self, resp: &ResponseHeader, _end: bool) -> Result<()> {
+        self.say_whether_it_closes();
         self.inner.write_response_header_ref(resp).await
     }
 

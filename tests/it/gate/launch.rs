@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Stdio;
+use std::sync::Arc;
 
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
@@ -17,12 +18,14 @@ pub struct Surroundings {
     pub files: Option<u32>,
     /// What it logs, as `RUST_LOG` says it.
     pub log: Option<String>,
+    /// Arguments besides the configuration.
+    pub arguments: Vec<&'static str>,
 }
 
 /// The program, running, and what it said when it started.
 pub struct Launched {
     pub process: Child,
-    pub directory: TempDir,
+    pub directory: Arc<TempDir>,
     /// Where clients connect.
     pub address: SocketAddr,
     pub admin: SocketAddr,
@@ -38,12 +41,21 @@ pub async fn launch(program: &Path, yaml: &str) -> Launched {
 
 /// The same in surroundings of the test's choice.
 pub async fn launch_in(surroundings: &Surroundings, program: &Path, yaml: &str) -> Launched {
-    let directory = tempfile::tempdir().expect("a directory");
+    launch_beside(surroundings, program, yaml, Arc::new(tempfile::tempdir().expect("a directory"))).await
+}
+
+/// The same in a directory where another has run, or still runs.
+pub async fn launch_beside(
+    surroundings: &Surroundings,
+    program: &Path,
+    yaml: &str,
+    directory: Arc<TempDir>,
+) -> Launched {
     let mut process = spawn(surroundings, program, yaml, directory.path());
     let stdout = process.stdout.take().expect("piped output");
     let mut output = Output { lines: BufReader::new(stdout).lines(), directory: &directory };
-    let address = output.address("warmgate: listening on http://").await;
-    let admin = output.address("warmgate: admin on http://").await;
+    let address = output.address("warmgate: listening on ").await;
+    let admin = output.address("warmgate: admin on ").await;
     let state = output.rest_of_line("warmgate: ").await;
     drain(output.lines);
     Launched { process, directory, address, admin, state }
@@ -73,7 +85,8 @@ struct Output<'a> {
 impl Output<'_> {
     async fn address(&mut self, start: &str) -> SocketAddr {
         let rest = self.rest_of_line(start).await;
-        rest.trim_end_matches('/').parse().unwrap_or_else(|e| panic!("{start}{rest}: {e}"))
+        let place = rest.split_once("://").map_or(rest.as_str(), |(_, place)| place);
+        place.trim_end_matches('/').parse().unwrap_or_else(|e| panic!("{start}{rest}: {e}"))
     }
 
     /// What follows on the next line that begins so.
@@ -99,7 +112,8 @@ fn drain(mut lines: Lines<BufReader<ChildStdout>>) {
 fn spawn(surroundings: &Surroundings, program: &Path, yaml: &str, directory: &Path) -> Child {
     let file = directory.join("warmgate.yaml");
     std::fs::write(&file, yaml).expect("the configuration file");
-    let errors = std::fs::File::create(directory.join("stderr")).expect("a log file");
+    let errors = std::fs::OpenOptions::new().create(true).append(true).open(directory.join("stderr"));
+    let errors = errors.expect("a log file");
     let mut command = match surroundings.files {
         None => Command::new(program),
         Some(files) => {
@@ -114,6 +128,7 @@ fn spawn(surroundings: &Surroundings, program: &Path, yaml: &str, directory: &Pa
     command
         .args(["run", "-c"])
         .arg(file)
+        .args(&surroundings.arguments)
         .current_dir(directory)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

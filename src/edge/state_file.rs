@@ -1,0 +1,218 @@
+//! What was learnt, written down for the next process: as a file, and as bytes for a successor.
+//!
+//! A head with the version, the time and a checksum, then the core's snapshot with the nodes' names. It is a
+//! help and never a need: what cannot be read is left alone with a line in the log, and written anew. The
+//! file comes into place whole, and only its owner can read it.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use std::{mem, process};
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::clock::wall_ms;
+use super::ingress::Ingress;
+use crate::routing::fleet::UpstreamId;
+use crate::routing::snapshot::{Restored, Snapshot};
+
+/// Far above what a snapshot's own limits allow.
+pub const STATE_BYTES_MAX: usize = 64 << 20;
+
+const MAGIC: &[u8; 8] = b"WARMGATE";
+
+/// Of the form below and of what the core's hashes mean: another number, another meaning.
+const VERSION: u16 = 1;
+
+const HEAD_BYTES: usize = MAGIC.len() + mem::size_of::<u16>() + 2 * mem::size_of::<u64>();
+
+/// Between two writes of what has changed.
+const SAVE_EVERY: Duration = Duration::from_secs(60);
+
+#[derive(Serialize, Deserialize)]
+struct State {
+    /// What the snapshot's ids stand for.
+    nodes: Vec<(UpstreamId, String)>,
+    snapshot: Snapshot,
+}
+
+#[derive(Debug, Error)]
+pub enum StateError {
+    #[error("cannot be read: {0}")]
+    Io(#[from] io::Error),
+    #[error("is not a state file, or a broken one")]
+    Broken,
+    #[error("was written by another version")]
+    OtherVersion,
+    #[error("is older than `affinity.ttl`")]
+    TooOld,
+}
+
+/// What is known now.
+pub fn encode(ingress: &Ingress) -> Vec<u8> {
+    let nodes = ingress.roster.nodes().iter().map(|node| (node.id, node.name.clone())).collect();
+    let snapshot = ingress.fleet.with(|fleet, now| fleet.snapshot(now));
+    let state = postcard::to_allocvec(&State { nodes, snapshot }).unwrap_or_default();
+    seal(&state, wall_ms())
+}
+
+/// Takes over what another process knew, for the nodes that are known by name.
+pub fn recall(ingress: &Ingress, bytes: &[u8]) -> Result<Restored, StateError> {
+    let (state, saved_ms) = open(bytes)?;
+    let away = Duration::from_millis(wall_ms().saturating_sub(saved_ms));
+    if away >= ingress.plan().affinity.ttl.0 {
+        return Err(StateError::TooOld);
+    }
+    let State { nodes, snapshot } = postcard::from_bytes(state).map_err(|_| StateError::Broken)?;
+    let here = ingress.roster.nodes();
+    let known = |then: UpstreamId| {
+        let (_, name) = nodes.iter().find(|(id, _)| *id == then)?;
+        here.iter().find(|node| node.name == *name).map(|node| node.id)
+    };
+    // Looked up once for each node and not for each of many pins.
+    let ids: std::collections::HashMap<UpstreamId, Option<UpstreamId>> =
+        nodes.iter().map(|(id, _)| (*id, known(*id))).collect();
+    let known = |then: UpstreamId| ids.get(&then).copied().flatten();
+    Ok(ingress.fleet.with(|fleet, now| fleet.restore(&snapshot, known, away, now)))
+}
+
+/// Takes over what the file holds, if there is one.
+pub fn load(ingress: &Ingress) {
+    let Some(path) = &ingress.plan().state_file else { return };
+    let shown = path.display();
+    match read(path).map_err(StateError::from).and_then(|bytes| recall(ingress, &bytes)) {
+        Ok(restored) => tell(&format!("{shown}"), restored),
+        Err(StateError::Io(error)) if error.kind() == io::ErrorKind::NotFound => log::info!("{shown}: not there yet"),
+        Err(why) => log::warn!("state file {shown} {why}; all begins anew"),
+    }
+}
+
+/// Says in the log what is known again.
+pub fn tell(from: &str, restored: Restored) {
+    log::info!("{from}: {} pins and the speeds of {} models are known again", restored.pins, restored.paces);
+}
+
+/// Writes the file, if one is configured.
+pub fn save(ingress: &Ingress) {
+    let Some(path) = &ingress.plan().state_file else { return };
+    if let Err(why) = write(path, &encode(ingress)) {
+        log::error!("state file {} cannot be written: {why}", path.display());
+    }
+}
+
+/// Writes the file now and then, where anything has changed.
+pub async fn keep(ingress: Arc<Ingress>) {
+    let mut written = None;
+    loop {
+        tokio::time::sleep(SAVE_EVERY).await;
+        let now = ingress.fleet.with(|fleet, _| fleet.sessions.written());
+        if written.replace(now) != Some(now) {
+            let ingress = ingress.clone();
+            let _ = tokio::task::spawn_blocking(move || save(&ingress)).await;
+        }
+    }
+}
+
+fn seal(state: &[u8], saved_ms: u64) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(HEAD_BYTES + state.len());
+    bytes.extend_from_slice(MAGIC);
+    bytes.extend_from_slice(&VERSION.to_be_bytes());
+    bytes.extend_from_slice(&saved_ms.to_be_bytes());
+    bytes.extend_from_slice(&xxh3_64(state).to_be_bytes());
+    bytes.extend_from_slice(state);
+    bytes
+}
+
+/// What was sealed, and when.
+fn open(bytes: &[u8]) -> Result<(&[u8], u64), StateError> {
+    let rest = bytes.strip_prefix(MAGIC).ok_or(StateError::Broken)?;
+    let (version, rest) = rest.split_first_chunk().ok_or(StateError::Broken)?;
+    if u16::from_be_bytes(*version) != VERSION {
+        return Err(StateError::OtherVersion);
+    }
+    let (saved_ms, rest) = rest.split_first_chunk().ok_or(StateError::Broken)?;
+    let (checksum, state) = rest.split_first_chunk().ok_or(StateError::Broken)?;
+    if u64::from_be_bytes(*checksum) != xxh3_64(state) {
+        return Err(StateError::Broken);
+    }
+    Ok((state, u64::from_be_bytes(*saved_ms)))
+}
+
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(STATE_BYTES_MAX as u64 + 1).read_to_end(&mut bytes)?;
+    if bytes.len() > STATE_BYTES_MAX {
+        return Err(io::Error::other("it is far too large"));
+    }
+    Ok(bytes)
+}
+
+/// Writes another file first and moves it into place. Only the owner can read it.
+pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut temporary = path.as_os_str().to_owned();
+    temporary.push(format!(".{}", process::id()));
+    let temporary = PathBuf::from(temporary);
+    let _ = fs::remove_file(&temporary);
+    let written = || {
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        fs::rename(&temporary, path)
+    };
+    written().inspect_err(|_| drop(fs::remove_file(&temporary)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(bytes: &[u8], expected: &str) {
+        let opened = open(bytes).map(|(state, saved)| format!("{state:?} {saved}"));
+        assert_eq!(opened.unwrap_or_else(|why| why.to_string()), expected, "{bytes:?}");
+    }
+
+    #[test]
+    fn only_whole_files_of_this_version_are_opened() {
+        let good = seal(&[1, 2, 3], 77);
+        let broken = "is not a state file, or a broken one";
+        check(&good, "[1, 2, 3] 77");
+        for cut in 0..good.len() {
+            assert!(open(&good[..cut]).is_err(), "{cut}");
+        }
+        check(b"", broken);
+        check(b"something else", broken);
+        let turned =
+            |at: usize| good.iter().enumerate().map(|(i, b)| if i == at { b ^ 1 } else { *b }).collect::<Vec<_>>();
+        check(&turned(9), "was written by another version");
+        check(&turned(good.len() - 1), broken);
+        check(&turned(20), broken);
+    }
+
+    #[test]
+    fn bytes_from_outside_never_end_the_process() {
+        for seed in 0..2000u64 {
+            let noise: Vec<u8> = (0..seed % 97).map(|n| xxh3_64(&(seed * 131 + n).to_be_bytes()) as u8).collect();
+            let _ = postcard::from_bytes::<State>(&noise).map(|state| state.nodes.len());
+        }
+    }
+
+    #[test]
+    fn the_file_is_its_owner_s_and_replaced_whole() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state");
+        for bytes in [&b"first"[..], b"second"] {
+            write(&path, bytes).unwrap();
+            assert_eq!(read(&path).unwrap(), bytes);
+            assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        }
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left beside it");
+        assert!(write(&folder.path().join("none/state"), b"x").is_err());
+    }
+}
