@@ -46,7 +46,7 @@ pub use peers::TrustedPeers;
 pub use files::Files;
 pub use listen_tls::{BadFile, Credentials, ListenTls};
 pub use plan::{
-    AccessLog, Admin, Admission, Affinity, Group, GroupTarget, Health, Heartbeat, Limits, Listen, Log, Plan,
+    AccessLog, Admin, Admission, Affinity, Auth, Group, GroupTarget, Health, Heartbeat, Limits, Listen, Log, Plan,
     Resilience, Routing, Server, Shutdown, Telemetry, Tenant, TenantLimits, Timeouts, Upstream, UsageProbe,
 };
 pub use policy::Policy;

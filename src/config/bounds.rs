@@ -10,7 +10,7 @@ use std::ops::RangeInclusive;
 
 use super::file::{Admission, File, Upstream};
 use super::groups::{FALLBACKS_MAX, check_models};
-use super::plan::Plan;
+use super::plan::{Auth, Plan};
 use super::problem::Report;
 use super::rows::check_rows;
 use super::tenants;
@@ -281,6 +281,7 @@ pub fn check_unique<T: Eq + Hash>(
 /// Checks values against each other.
 pub fn check_together(plan: &Plan, report: &mut Report) {
     check_addresses(plan, report);
+    check_forwarding(plan, report);
     tenants::check_together(plan, report);
     if plan.telemetry.stale_after < plan.telemetry.interval {
         let hint = "a reading would be too old before the next one comes";
@@ -293,6 +294,17 @@ pub fn check_together(plan: &Plan, report: &mut Report) {
     if plan.limits.body > plan.limits.memory_for_bodies {
         let hint = "the largest body could never be held";
         report.add("limits.memory_for_bodies", "must not be below limits.body", hint);
+    }
+}
+
+/// A tenant's key is for this door and no other.
+fn check_forwarding(plan: &Plan, report: &mut Report) {
+    if plan.tenants.is_empty() {
+        return;
+    }
+    for (index, _) in plan.upstreams.iter().enumerate().filter(|(_, upstream)| upstream.auth == Auth::Forward) {
+        let hint = "the keys of clients are those of `tenants`, which nobody else may see; take one of the two out";
+        report.add(format!("upstreams[{index}].auth"), "must not be `forward` beside `tenants`", hint);
     }
 }
 

@@ -6,7 +6,7 @@ use std::fmt::Write;
 
 use super::engine::default_slots;
 use super::listen_tls::ListenTls;
-use super::plan::{Admin, Group, GroupTarget, Plan, TenantLimits, Upstream, UsageProbe};
+use super::plan::{Admin, Auth, Group, GroupTarget, Plan, TenantLimits, Upstream, UsageProbe};
 use super::rows::{ADDRESS_MARK, Discover, RANK_MARK};
 use super::signals::constants;
 use super::tls::Tls;
@@ -47,7 +47,7 @@ impl Plan {
             lines.row("  engine", upstream.engine.unwrap_or("detected at start"));
             lines.row("  slots", &upstream.slots_and_source());
             lines.row("  memory", &upstream.strength());
-            lines.row("  key", if upstream.api_key.is_some() { "its own, hidden" } else { "none is sent" });
+            lines.row("  key", upstream.whose_key());
             lines.row("  used", &upstream.usage());
             if upstream.data_parallel.is_some() || upstream.discover.is_some() {
                 lines.row("  rows", &upstream.rows());
@@ -219,6 +219,14 @@ impl Upstream {
     fn usage(&self) -> String {
         let drain = if self.drain { "not at all: drained" } else { "for new work" };
         format!("{drain}; tier {}, weight {}", self.tier, self.weight)
+    }
+
+    fn whose_key(&self) -> &'static str {
+        match (self.auth, &self.api_key) {
+            (Auth::Forward, _) => "the client's",
+            (Auth::Replace, Some(_)) => "its own, hidden",
+            (Auth::Replace, None) => "none is sent",
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use ipnet::IpNet;
 use super::cors::Origins;
 use super::engine::EngineName;
 use super::node::Node;
-use super::plan::{AccessLog, Heartbeat, UsageProbe};
+use super::plan::{AccessLog, Auth, Heartbeat, UsageProbe};
 use super::policy::Policy;
 use super::problem::Report;
 use super::read::{Read, Spot, one_of, section};
@@ -87,12 +87,13 @@ section! {
         memory_bandwidth: Bandwidth,
         weight: f64,
         tier: u32,
+        auth: Auth,
         api_key: Source,
         drain: bool,
         data_parallel: u32,
         discover: Discover,
         tls: Tls,
-    } later ["auth"]
+    } later []
 }
 
 section! { Tls { ca: String, cert: String, key: String, sni: String, insecure: bool, } later [] }
@@ -181,6 +182,12 @@ section! { Log { access: AccessLog, } later [] }
 impl Read for AccessLog {
     fn read(at: Spot, report: &mut Report) -> Option<AccessLog> {
         one_of(at, &AccessLog::NAMES, &[], report)
+    }
+}
+
+impl Read for Auth {
+    fn read(at: Spot, report: &mut Report) -> Option<Auth> {
+        one_of(at, &Auth::NAMES, &[], report)
     }
 }
 

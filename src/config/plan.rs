@@ -101,7 +101,9 @@ pub struct Upstream {
     pub weight: f64,
     /// Used only when no upstream of a lower tier can serve.
     pub tier: u32,
-    /// Sent to this upstream; `None`: it gets no key at all.
+    /// Whose key it gets.
+    pub auth: Auth,
+    /// Sent to this upstream; `None`: it gets none of ours. Only with `Auth::Replace`.
     pub api_key: Option<Secret>,
     /// Takes no new work from the start.
     pub drain: bool,
@@ -293,6 +295,20 @@ pub struct Limits {
     pub header_read: Span,
 }
 
+/// What becomes of the keys that a client sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Auth {
+    /// They stay here: the upstream gets its own, or none.
+    Replace,
+    /// The upstream gets them, and says itself whom it serves.
+    Forward,
+}
+
+impl Auth {
+    pub const NAMES: [(&'static str, Auth); 2] = [("replace", Auth::Replace), ("forward", Auth::Forward)];
+}
+
 /// Whether streams are made to tell their counts where the client did not ask for them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -376,6 +392,7 @@ impl Upstream {
             memory_bandwidth: None,
             weight: 1.0,
             tier: 0,
+            auth: Auth::Replace,
             api_key: None,
             drain: false,
             data_parallel: None,

@@ -105,6 +105,7 @@ fn resolve_upstream(written: file::Upstream, path: &str, folder: &Path, report: 
     upstream.data_parallel = written.data_parallel;
     upstream.discover = written.discover;
     upstream.tls = tls;
+    lay(&mut upstream.auth, written.auth);
     lay(&mut upstream.weight, written.weight);
     lay(&mut upstream.tier, written.tier);
     lay(&mut upstream.drain, written.drain);

@@ -115,7 +115,7 @@ timeouts: {connect: 0s, idle: 5}
 
 #[test]
 fn unknown_keys() {
-    check("state_file: x", &["1: state_file: unknown key; it comes with a later version; leave it out until then"]);
+    check("jwt: x", &["1: jwt: unknown key; it comes with a later version; leave it out until then"]);
     check(
         "trusted_peers: []",
         &["1: trusted_peers: unknown key; it comes with a later version; leave it out until then"],
@@ -326,6 +326,17 @@ fn secrets_stay_hidden() {
         "upstreams: [{name: a, url: 'http://a', api_key: hunter2}]",
         &[
             "1: upstreams[0].api_key: expected the place of a secret, never the secret itself; write {env: NAME} or {file: PATH}",
+        ],
+    );
+    check(
+        "upstreams: [{name: a, url: 'http://a', auth: both}]",
+        &["1: upstreams[0].auth: `both` is not known; known here: replace, forward"],
+    );
+    let key = format!("sha256:{:064}", 1);
+    check(
+        &format!("upstreams: [{{name: b, url: 'http://b', auth: forward}}]\ntenants: [{{name: t, keys: ['{key}']}}]"),
+        &[
+            "1: upstreams[0].auth: must not be `forward` beside `tenants`; the keys of clients are those of `tenants`, which nobody else may see; take one of the two out",
         ],
     );
     check(

@@ -111,9 +111,8 @@ impl Admin {
     }
 
     fn metrics(&self) -> Vec<u8> {
-        let waiting = self.ingress.fleet.with(|fleet, _| fleet.queue.len());
-        self.ingress.metrics.queue_waiting.set(waiting as i64);
         self.ingress.metrics.tenants.tell_running(&self.ingress.tenants(), self.ingress.fleet.now());
+        self.ingress.metrics.tell_state(&self.ingress);
         self.ingress.metrics.forget_nodes(&self.ingress.roster.nodes());
         self.ingress.metrics.text()
     }

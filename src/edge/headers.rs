@@ -46,8 +46,11 @@ const STEERING: [&str; 2] = ["x-override-", "x-litellm-"];
 const SESSION: &str = "x-session-id";
 
 /// Headers whose names hold one of these carry a credential, in whatever spelling; the client's are
-/// for Warmgate and never for an upstream.
+/// for Warmgate, and for no upstream that is not configured so.
 const CREDENTIALS: [&str; 6] = ["authorization", "api-key", "apikey", "token", "secret", "subscription-key"];
+
+/// What a client names itself by to an upstream that checks its clients itself.
+const CLIENT_KEYS: [&str; 2] = ["authorization", "x-api-key"];
 
 /// How many Warmgates a request has come by. Ours alone: each sends on one more than it was sent, so that a
 /// Warmgate that has itself as an upstream, or one before it, is found out.
@@ -65,7 +68,8 @@ const LEAVES: &str = "access-control-";
 /// The one query parameter that clients send and engines know (Anthropic's SDK).
 const KEPT_QUERY: &str = "beta=true";
 
-/// Makes the request one to `target`: its path, its host, its key, and nothing of the client's own.
+/// Makes the request one to `target`: its path, its host, its key, and of the client's own only the keys that
+/// it is to get. To be given the client's request anew for each attempt.
 /// Answers are wanted uncompressed, since streams are read on the way.
 pub fn address(request: &mut RequestHeader, target: &Target) -> Result<()> {
     let path = request.uri.path();
@@ -74,7 +78,10 @@ pub fn address(request: &mut RequestHeader, target: &Target) -> Result<()> {
         _ => path.to_string(),
     };
     request.set_uri(target.join(&path).parse().or_err(ErrorType::InvalidHTTPHeader, "the joined path is no URI")?);
-    let is_credential = |name: &str| CREDENTIALS.iter().any(|part| name.contains(part));
+    let is_credential = |name: &str| {
+        let forwarded = target.forwards_keys && CLIENT_KEYS.contains(&name);
+        !forwarded && CREDENTIALS.iter().any(|part| name.contains(part))
+    };
     let not_sent_on: Vec<HeaderName> = request
         .headers
         .keys()
@@ -86,7 +93,7 @@ pub fn address(request: &mut RequestHeader, target: &Target) -> Result<()> {
     }
     request.insert_header(HOPS, hops(request).saturating_add(1))?;
     request.insert_header(HOST, target.authority())?;
-    match target.authorization() {
+    match target.authorization().filter(|_| !target.forwards_keys) {
         Some(value) => request.insert_header(AUTHORIZATION, value),
         None => Ok(()),
     }

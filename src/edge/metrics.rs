@@ -3,7 +3,7 @@
 //! Label values come from the configuration, from fixed sets and, bounded, from what nodes list; never
 //! from clients. A registry of our own, not the global one: two gateways in one process do not share counts.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use prometheus::core::{Collector, MetricVec, MetricVecBuilder};
 use prometheus::{
@@ -19,7 +19,6 @@ use super::state;
 use super::tenants::TenantCounts;
 use super::verdict::Verdict;
 use crate::routing::ask::Dialect;
-use crate::routing::fleet::Fleet;
 
 pub struct Metrics {
     registry: Registry,
@@ -29,7 +28,7 @@ pub struct Metrics {
     pub option_reloads: IntCounterVec,
     pub first_byte_seconds: HistogramVec,
     pub prompt_tokens: IntCounterVec,
-    pub queue_waiting: IntGauge,
+    queue_waiting: IntGauge,
     pub queue_wait_seconds: Histogram,
     pub model_drift: IntGaugeVec,
     /// Retries that the budget did not allow.
@@ -180,12 +179,22 @@ impl Metrics {
         forget(&self.first_byte_seconds, &known);
     }
 
-    pub fn tell_breakers(&self, ingress: &Ingress) {
-        for node in ingress.roster.nodes().iter() {
-            let level = |fleet: &mut Fleet, now| {
-                fleet.upstream(node.id).map_or(0, |upstream| state::breaker_level(fleet, upstream, node, now))
-            };
-            self.breaker_state.with_label_values(&[&node.label]).set(ingress.fleet.with(level));
+    /// How things stand at this moment.
+    pub fn tell_state(&self, ingress: &Ingress) {
+        let nodes = ingress.roster.nodes();
+        let (waiting, levels) = ingress.fleet.with(|fleet, now| {
+            let mut levels: BTreeMap<&str, i64> = BTreeMap::new();
+            for node in nodes.iter() {
+                let here = fleet.upstream(node.id);
+                let level = here.map_or(0, |upstream| state::breaker_level(fleet, upstream, node, now));
+                let worst = levels.entry(&node.label).or_default();
+                *worst = level.max(*worst);
+            }
+            (fleet.queue.len(), levels)
+        });
+        self.queue_waiting.set(waiting as i64);
+        for (label, level) in levels {
+            self.breaker_state.with_label_values(&[label]).set(level);
         }
     }
 

@@ -93,6 +93,5 @@ pub async fn sweep(ingress: Arc<Ingress>) {
             let leaving = fleet.sweep(now);
             movers.move_away(&leaving, fleet, now);
         });
-        ingress.metrics.tell_breakers(&ingress);
     }
 }

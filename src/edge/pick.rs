@@ -72,6 +72,9 @@ fn book(backend: &Backend, fleet: &Arc<SharedFleet>, query: &Query) -> Option<Bo
         let row = decision.rows.iter().find(admitted)?.clone();
         let model = state.holding_name(row.holding).to_string();
         let is_translated = is_translated(state, row.holding, query.ask.endpoint);
+        if query.tried.is_empty() {
+            state.retries.request(now);
+        }
         let lease = Lease::new(upstream, state.book(&row, &query.ask, now), fleet.clone());
         Some(Booked { lease, row, model, is_translated })
     });

@@ -26,6 +26,8 @@ pub struct Target {
     /// Without a trailing slash and without a trailing `/v1`; empty for the root.
     base_path: String,
     bearer: Option<String>,
+    /// The client's own keys go on to it.
+    pub forwards_keys: bool,
     secured: Secured,
     /// Connections are shared only within one of these.
     pool: u64,
@@ -48,6 +50,7 @@ impl Target {
             url: url.clone(),
             base_path: base.trim_end_matches('/').to_string(),
             bearer: None,
+            forwards_keys: false,
             secured: Secured::default(),
             pool: 0,
         }

@@ -2,8 +2,8 @@
 //!
 //! Engines queue blindly: what has been handed over cannot be taken back when a better node comes free.
 //! So a node whose slots are known gets these filled, and `engine_queue` of them waiting; whatever comes
-//! beyond waits here. It counts in the depth of the node that is best for it, and is bound late, to the
-//! first node that is right for it. Slots that are only assumed limit nobody: an engine set to eight must
+//! beyond waits here. It counts in the depth of the node that is best for it, for those that come after it,
+//! and is bound late, to the first node that is right for it. Slots that are only assumed limit nobody: an engine set to eight must
 //! not be served one by one.
 
 use std::collections::BTreeMap;
@@ -14,9 +14,9 @@ use super::fleet::{Fleet, HoldingId, UpstreamId};
 use super::laws;
 use super::moment::Moment;
 use super::policy::Policy;
-use super::queue::{Sweep, WaiterId, Weights};
+use super::queue::{Sweep, Waiter, WaiterId, Weights};
 use super::select::{Query, Row};
-use super::upstream::SlotsSource;
+use super::upstream::{Holding, SlotsSource};
 
 /// What may be configured about admission.
 #[derive(Clone, Debug, PartialEq)]
@@ -68,8 +68,9 @@ impl Fleet {
         if self.queue.len() >= max_queue || query.ask.priority == Priority::Batch && !batch_fits() {
             return Err(QueueFull);
         }
+        let class = query.ask.priority;
         let id = self.queue.enter(query, at, self.rules.admission.weights, now);
-        self.count_waiting(at, 1);
+        self.count_waiting(at, class, 1);
         laws::check(self);
         Ok(id)
     }
@@ -77,7 +78,7 @@ impl Fleet {
     /// A request waits no longer: its client left, or it has waited long enough.
     pub fn stop_waiting(&mut self, id: WaiterId) {
         let gone = self.queue.leave(id);
-        self.count_waiting(gone.and_then(|waiter| waiter.at), -1);
+        self.no_longer_waits(gone);
         laws::check(self);
     }
 
@@ -85,25 +86,20 @@ impl Fleet {
     /// `bound` or `place`. Each sees in the depths only those whose turn comes before its own.
     pub fn sweep_queue(&mut self) -> Sweep {
         let order = self.queue.order();
-        let before: BTreeMap<_, _> = order.iter().map(|id| (*id, self.queue.place(*id, None))).collect();
-        before.values().for_each(|at| self.count_waiting(*at, -1));
+        let before: BTreeMap<_, _> = order.iter().map(|id| (*id, self.put(*id, None))).collect();
         Sweep { order: order.into(), before, full: Vec::new() }
     }
 
     /// A waiting request was booked.
     pub fn bound(&mut self, id: WaiterId) {
         let served = self.queue.serve(id);
-        self.count_waiting(served.and_then(|waiter| waiter.at), -1);
+        self.no_longer_waits(served);
     }
 
     /// A waiting request goes on waiting, with `at` as its best.
     pub fn place(&mut self, id: WaiterId, at: Option<HoldingId>) {
-        if self.queue.get(id).is_some() {
-            let at = at.filter(|at| self.upstreams.get(self.holding(*at).upstream).is_some());
-            let before = self.queue.place(id, at);
-            self.count_waiting(before, -1);
-            self.count_waiting(at, 1);
-        }
+        let at = at.filter(|at| self.upstreams.get(self.holding(*at).upstream).is_some());
+        self.put(id, at);
     }
 
     /// Whoever waits for an upstream that leaves waits for anybody.
@@ -123,9 +119,35 @@ impl Fleet {
         holding.speed.service_s().map(|service_s| f64::from(ahead) * service_s / f64::from(slots))
     }
 
-    fn count_waiting(&mut self, at: Option<HoldingId>, change: i32) {
+    /// Of those that wait here for a model there, whom a request of that class finds before it. While a share
+    /// is kept from batch, batch waits for the rest of it, and who is interactive waits behind none of it.
+    pub(super) fn waiting_before(&self, holding: &Holding, class: Priority) -> u32 {
+        let kept = self.rules.admission.reserve_for_interactive > 0.0;
+        let others = if kept && class == Priority::Interactive { holding.batch_waiting } else { 0 };
+        holding.waiting.saturating_sub(others)
+    }
+
+    /// Lets a waiting request wait elsewhere; tells where it did before.
+    fn put(&mut self, id: WaiterId, at: Option<HoldingId>) -> Option<HoldingId> {
+        let class = self.queue.get(id)?.query.ask.priority;
+        let before = self.queue.place(id, at);
+        self.count_waiting(before, class, -1);
+        self.count_waiting(at, class, 1);
+        before
+    }
+
+    fn no_longer_waits(&mut self, gone: Option<Waiter>) {
+        if let Some(waiter) = gone {
+            self.count_waiting(waiter.at, waiter.query.ask.priority, -1);
+        }
+    }
+
+    fn count_waiting(&mut self, at: Option<HoldingId>, class: Priority, change: i32) {
         if let Some(holding) = at.and_then(|at| self.holdings.get_mut(at.0 as usize)) {
             holding.waiting = holding.waiting.saturating_add_signed(change);
+            if class == Priority::Batch {
+                holding.batch_waiting = holding.batch_waiting.saturating_add_signed(change);
+            }
         }
     }
 }

@@ -58,7 +58,9 @@ impl Groups {
 
     /// The group that a client's name means, and what a `*` in its targets stands for.
     pub fn find<'a>(&'a self, model: &'a str) -> Option<(&'a Group, &'a str)> {
-        if let Some(group) = self.exact.get(&name::fold(model)) {
+        if !self.exact.is_empty()
+            && let Some(group) = self.exact.get(&name::fold(model))
+        {
             return Some((group, ""));
         }
         self.wildcards.iter().find_map(|(prefix, group)| Some((group, model.strip_prefix(prefix.as_str())?)))

@@ -12,6 +12,7 @@
 
 use std::collections::BTreeMap;
 
+use super::ask::Priority;
 use super::fleet::{Fleet, MAX_HOLDINGS, UpstreamId};
 use super::table::MAX_UPSTREAMS;
 
@@ -33,9 +34,12 @@ pub fn broken(fleet: &Fleet) -> Result<(), String> {
             return Err(format!("L1: {} counts {} in flight and has {leases}", upstream.spec.name, upstream.in_flight));
         }
     }
-    for (holding, (running, answering, waiting)) in fleet.holdings.iter().zip(counted.holdings) {
-        if holding.waiting != waiting {
-            return Err(format!("L1: {} counts {} waiting and has {waiting}", holding.name, holding.waiting));
+    for (holding, (running, answering, waiting, batch_waiting)) in fleet.holdings.iter().zip(counted.holdings) {
+        if (holding.waiting, holding.batch_waiting) != (waiting, batch_waiting) {
+            return Err(format!(
+                "L1: {} counts {} waiting, {} of them batch, and has {waiting}, {batch_waiting}",
+                holding.name, holding.waiting, holding.batch_waiting
+            ));
         }
         if (holding.running, holding.answering) != (running, answering) {
             return Err(format!(
@@ -60,25 +64,28 @@ pub fn broken(fleet: &Fleet) -> Result<(), String> {
 /// What bookings and queue come to, counted in one pass over each.
 struct Counted {
     leases: BTreeMap<UpstreamId, u32>,
-    /// By holding: the leases that run it, of these those that are being answered, and who waits for it.
-    holdings: Vec<(u32, u32, u32)>,
+    /// By holding: the leases that run it, of these those that are being answered, who waits for it, and how
+    /// much of that is batch.
+    holdings: Vec<(u32, u32, u32, u32)>,
 }
 
 impl Counted {
     fn of(fleet: &Fleet) -> Counted {
-        let mut counted = Counted { leases: BTreeMap::new(), holdings: vec![(0, 0, 0); fleet.holdings.len()] };
+        let mut counted = Counted { leases: BTreeMap::new(), holdings: vec![(0, 0, 0, 0); fleet.holdings.len()] };
         for booking in fleet.bookings.values() {
             *counted.leases.entry(booking.upstream).or_default() += 1;
-            if let Some((running, answering, _)) = counted.holdings.get_mut(booking.holding.0 as usize)
+            if let Some((running, answering, ..)) = counted.holdings.get_mut(booking.holding.0 as usize)
                 && booking.runs_model
             {
                 *running += 1;
                 *answering += u32::from(booking.first_byte_at.is_some());
             }
         }
-        for at in fleet.queue.waiters().filter_map(|(_, waiter)| waiter.at) {
-            if let Some((.., waiting)) = counted.holdings.get_mut(at.0 as usize) {
+        for (_, waiter) in fleet.queue.waiters() {
+            let Some(at) = waiter.at else { continue };
+            if let Some((.., waiting, batch_waiting)) = counted.holdings.get_mut(at.0 as usize) {
                 *waiting += 1;
+                *batch_waiting += u32::from(waiter.query.ask.priority == Priority::Batch);
             }
         }
         counted

@@ -35,13 +35,14 @@ pub fn fold(name: &str) -> String {
 pub fn canonical(name: &str) -> String {
     let name = strip_prefix_ignoring_case(name, DEFAULT_REGISTRY);
     let name = strip_prefix_ignoring_case(name, DEFAULT_NAMESPACE);
-    let last_part = name.rsplit('/').next().unwrap_or(name);
-    if last_part.contains(':') { name.to_string() } else { format!("{name}:latest") }
+    // What stands last of the two: a tag, or a slash after which there is none.
+    let last = name.bytes().rev().find(|byte| matches!(byte, b':' | b'/'));
+    if last == Some(b':') { name.to_string() } else { [name, ":latest"].concat() }
 }
 
 fn strip_prefix_ignoring_case<'a>(text: &'a str, prefix: &str) -> &'a str {
-    match text.get(..prefix.len()) {
-        Some(head) if head.eq_ignore_ascii_case(prefix) => &text[prefix.len()..],
+    match text.split_at_checked(prefix.len()) {
+        Some((head, rest)) if head.eq_ignore_ascii_case(prefix) => rest,
         _ => text,
     }
 }
@@ -81,6 +82,13 @@ mod tests {
         check("moss", "moss:latest");
         check("moss:7b", "moss:7b");
         check("host.test:5000/org/moss", "host.test:5000/org/moss:latest");
+    }
+
+    #[test]
+    fn a_tag_stands_after_the_last_slash() {
+        check("host.test:5000/moss:7b", "host.test:5000/moss:7b");
+        check("moss:7b/", "moss:7b/:latest");
+        check("", ":latest");
     }
 
     #[test]

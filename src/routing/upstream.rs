@@ -137,10 +137,12 @@ pub struct Holding {
     pub running: u32,
     /// Of these, those of batch requests.
     pub batch_running: u32,
-    /// Requests that wait here with this as their best node.
-    pub waiting: u32,
     /// Of these, those whose first byte has come.
     pub answering: u32,
+    /// Requests that wait here with this as their best node.
+    pub waiting: u32,
+    /// Of these, those of batch requests.
+    pub batch_waiting: u32,
     /// The most that were ever answered side by side.
     pub answering_peak: u32,
     pub speed: Speed,
@@ -288,6 +290,7 @@ impl Holding {
             running: 0,
             batch_running: 0,
             waiting: 0,
+            batch_waiting: 0,
             answering: 0,
             answering_peak: 0,
             speed: Speed::default(),

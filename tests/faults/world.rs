@@ -39,6 +39,8 @@ const CONVERSATIONS_MAX: usize = 40;
 const REQUESTS_MAX: usize = 60;
 /// Long enough for all who wait, one after the other.
 const PATIENCE: Duration = Duration::from_secs(3 * 3600);
+/// In the product those who wait look for themselves as often, if nothing else has called for it since.
+const LOOK_AGAIN: Duration = Duration::from_millis(250);
 /// Longer than any cooldown and any wait that an engine may ask for.
 const REPAIR: Duration = Duration::from_secs(700);
 /// Later comers that may be given a place which somebody waits for: other classes, tenants and sessions
@@ -60,6 +62,8 @@ pub struct World {
     waiters: BTreeMap<WaiterId, u64>,
     /// Booked from the queue, and to be sent.
     to_send: VecDeque<u64>,
+    /// When the queue was last looked over.
+    looked_at: Moment,
     queue_timeout: Duration,
     joined: usize,
     numbers: u64,
@@ -82,6 +86,7 @@ impl World {
             left: BTreeSet::new(),
             waiters: BTreeMap::new(),
             to_send: VecDeque::new(),
+            looked_at: Moment::default(),
             queue_timeout: Duration::from_secs(20),
             joined: 0,
             numbers: 0,
@@ -182,7 +187,9 @@ impl World {
             self.requests.remove(&number);
             self.course.count("waited too long");
         }
-        self.look_over_queue()?;
+        if self.now.since(self.looked_at) >= LOOK_AGAIN {
+            self.look_over_queue()?;
+        }
         self.settle()
     }
 

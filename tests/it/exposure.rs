@@ -31,6 +31,64 @@ async fn sec_01_no_credential_goes_along_with_a_second_attempt() {
     }
 }
 
+/// A node that gets the client's keys, and one that gets none and is asked only when the first cannot serve, or
+/// the other way round.
+async fn with_keys(forwards_first: bool) -> (Gate, Upstream, Upstream) {
+    let (first, second) = (node("n1").await, node("n2").await);
+    let settings = Settings::over(&[&first]);
+    let settings = if forwards_first { settings.with_fields("auth: forward, api_key: {env: PATH}") } else { settings };
+    let auth = if forwards_first { "replace" } else { "forward" };
+    let entry = format!("name: n2, url: \"{}\", engine: ollama, tier: 1, auth: {auth}, api_key: {{env: PATH}}", second.url());
+    (Gate::start(&settings.upstream(&entry)).await, first, second)
+}
+
+fn with_client_keys() -> Request {
+    ask().header("Authorization", "Bearer cv-1").header("X-Api-Key", "cv-2").header("X-Goog-Api-Key", "cv-3")
+}
+
+/// The client's keys that came with a node's latest request.
+async fn keys_at(node: &Upstream) -> Vec<&'static str> {
+    let head = node.request(node.count() - 1).await.head;
+    let head = format!("{head:?}");
+    ["cv-1", "cv-2", "cv-3"].into_iter().filter(|key| head.contains(key)).collect()
+}
+
+#[tokio::test]
+async fn sec_02_the_client_s_keys_go_to_the_node_that_checks_them_and_to_no_other() {
+    for forwards_first in [true, false] {
+        let (gate, first, second) = with_keys(forwards_first).await;
+        first.next(Script::json(500, &json!({"error": "runner crashed"})));
+
+        let mut reply = gate.send(&with_client_keys()).await;
+        reply.whole().await;
+
+        assert_eq!((reply.status, reply.node()), (200, "n2"));
+        let (forward, replace) = if forwards_first { (&first, &second) } else { (&second, &first) };
+        assert_eq!(keys_at(forward).await, ["cv-1", "cv-2"]);
+        assert_eq!(keys_at(replace).await, [""; 0]);
+        let polls = forward.take_polls();
+        let own = format!("Bearer {}", std::env::var("PATH").unwrap());
+        let is_ours = |key: &Option<String>| key.as_deref() == Some(own.as_str());
+        assert!(!polls.is_empty() && polls.iter().all(|poll| is_ours(&poll.authorization)), "our own go with ours");
+    }
+}
+
+#[tokio::test]
+async fn sec_02_a_key_that_a_node_refuses_is_the_client_s_matter() {
+    for status in [401, 403] {
+        let (gate, first, second) = with_keys(true).await;
+        let words = json!({"error": {"message": "key not allowed to use this model"}});
+        for _ in 0..5 {
+            first.next(Script::json(status, &words));
+            let mut reply = gate.send(&with_client_keys()).await;
+            assert_eq!((reply.status, reply.whole().await), (status, words.to_string().into()));
+        }
+        let mut reply = gate.send(&with_client_keys()).await;
+        reply.whole().await;
+        assert_eq!((reply.status, reply.node(), second.count()), (200, "n1", 0), "it is as good as before");
+    }
+}
+
 /// A browser asks first, whether a page of that origin may send a request.
 fn preflight(origin: &str) -> Request {
     Request::new("OPTIONS", "/api/chat")

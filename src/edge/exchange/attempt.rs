@@ -77,9 +77,6 @@ impl Exchange {
         let Picked { lease, row, model, is_translated, decision } = picked;
         let query = self.query.as_ref().ok_or(Refusal::Internal)?;
         let node = self.ingress.node(row.upstream).ok_or(Refusal::Internal)?;
-        if self.receipt.attempts.is_empty() {
-            self.ingress.fleet.with(|fleet, now| fleet.retries.request(now));
-        }
         self.receipt.affinity = affinity(&query.ask, &decision, &row);
         if let Some(misfit) = &row.misfit {
             self.ingress.misfits_told.tell(misfit, &node, &model, &self.ingress.metrics);
@@ -135,10 +132,10 @@ impl Exchange {
 
     /// A node that refuses for want of a place may say for how long it wants to be left alone.
     pub fn told_to_wait(&self, response: &ResponseHeader) {
-        let refuses = matches!(response.status.as_u16(), 429 | 503);
-        if let (true, Some(wait), Some(current)) =
-            (refuses, headers::retry_after(response, SystemTime::now()), &self.current)
-        {
+        if !matches!(response.status.as_u16(), 429 | 503) {
+            return;
+        }
+        if let (Some(wait), Some(current)) = (headers::retry_after(response, SystemTime::now()), &self.current) {
             self.ingress.fleet.with(|fleet, now| fleet.learn_wait(current.holding, wait, now));
         }
     }
@@ -154,6 +151,11 @@ impl Exchange {
         }
         if self.runs_model() && response.status.is_success() && headers::declares_nothing(response) {
             return Some(Cause::Empty);
+        }
+        let forwards_keys = self.node().is_some_and(|node| node.target.forwards_keys);
+        if forwards_keys && matches!(response.status.as_u16(), 401 | 403) {
+            // The key was the client's, and so is the answer.
+            return None;
         }
         let engine = self.current.as_ref().and_then(|current| current.node.engine.get());
         Cause::of_status(response.status.as_u16(), engine.map_or(&[], |engine| engine.busy_statuses))

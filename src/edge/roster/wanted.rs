@@ -7,7 +7,7 @@ use std::sync::Arc;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::{Site, row_name};
-use crate::config::{self, ADDRESS_MARK, Discover};
+use crate::config::{self, ADDRESS_MARK, Auth, Discover};
 use crate::edge::site::UNCHECKED;
 use crate::edge::target::Target;
 use crate::engines;
@@ -145,7 +145,8 @@ impl Wanted<'_> {
     fn target(&self, rows: &[UpstreamId]) -> Target {
         let upstream = self.upstream;
         let api_key = upstream.api_key.as_ref().map(|key| key.expose().to_string());
-        let target = Target::of(&upstream.url).with_bearer(api_key);
+        let mut target = Target::of(&upstream.url).with_bearer(api_key);
+        target.forwards_keys = upstream.auth == Auth::Forward;
         match rows.first() {
             Some(row) => target.of_row(*row, upstream.tls.as_ref()),
             None => target,

@@ -178,6 +178,33 @@ fn half_of_the_slots_are_kept_from_batch() {
     assert_eq!(rig.sweep(), [], "what is kept from batch is kept");
 }
 
+/// Three interactive requests run on one of two nodes, batch fills its half of both, and much more of it waits,
+/// counted where there is less: where the next interactive request goes, and how deep it finds that node.
+#[track_caller]
+fn check_beside_batch(busy: UpstreamId, expected: (UpstreamId, f64)) {
+    let mut rig = Rig::over(&[8, 8], Admission { reserve_for_interactive: 0.5, ..none_at_engines() });
+    let rows = |rig: &Rig, query: &Query| decide(&rig.fleet, query, rig.now).rows;
+    for _ in 0..3 {
+        let query = rig.stranger();
+        let row = rows(&rig, &query).into_iter().find(|row| row.upstream == busy).expect("both have the model");
+        rig.fleet.book(&row, &query.ask, rig.now);
+    }
+    for _ in 0..28 {
+        let query = rig.batch();
+        let _ = rig.enter(query);
+    }
+    let query = rig.stranger();
+    let row = &rows(&rig, &query)[0];
+    assert_eq!((row.upstream, row.depth), expected);
+}
+
+#[test]
+fn batch_that_waits_hides_from_nobody_which_node_is_free() {
+    let (one, other) = (UpstreamId(0), UpstreamId(1));
+    check_beside_batch(one, (other, 0.5));
+    check_beside_batch(other, (one, 0.5));
+}
+
 #[test]
 fn batch_takes_no_place_at_an_engine_that_interactive_requests_fill() {
     let mut rig = Rig::over(&[4], Admission { reserve_for_interactive: 0.5, ..Admission::default() });

@@ -14,10 +14,14 @@ impl Fleet {
         let spellings = self.folded.get(&name::fold(model)).map_or(&[][..], Vec::as_slice);
         let same_upstream = |a: &HoldingId, b: &HoldingId| self.holding(*a).upstream == self.holding(*b).upstream;
         for group in spellings.chunk_by(same_upstream) {
-            let canonical = name::canonical(model);
-            let to_the_letter = group.iter().find(|id| name::canonical(&self.holding(**id).name) == canonical);
-            let unique = if let [only] = group { Some(only) } else { None };
-            holders.extend(to_the_letter.or(unique));
+            let meant = match group {
+                [only] => Some(only),
+                _ => {
+                    let canonical = name::canonical(model);
+                    group.iter().find(|id| name::canonical(&self.holding(**id).name) == canonical)
+                }
+            };
+            holders.extend(meant);
         }
         holders
     }

@@ -62,7 +62,8 @@ impl Belief<'_> {
         let upstream = &fleet.upstreams[holding.upstream];
         let slots = f64::from(upstream.slots(holding).count);
         let foreign = upstream.foreign_requests(self.now, fleet.rules.stale_after);
-        let requests = f64::from(holding.running.saturating_add(holding.waiting).saturating_add(foreign));
+        let waiting = fleet.waiting_before(holding, ask.priority);
+        let requests = f64::from(holding.running.saturating_add(waiting).saturating_add(foreign));
         let reloads = self.misfit.is_some_and(Misfit::reloads);
         let prefix_share = f64::from(self.covered_tokens) / f64::from(ask.prompt_tokens.max(1));
         Candidate {
