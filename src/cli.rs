@@ -5,6 +5,7 @@
 
 mod check;
 mod demo;
+mod explain;
 mod hash_key;
 mod logging;
 mod order;
@@ -37,6 +38,7 @@ Examples:
   warmgate reload                           have a running one read its configuration again
   warmgate drain studio                     let a node finish, for maintenance; `resume` ends it
   warmgate run -c FILE --upgrade            take over from the one that serves
+  warmgate explain --request body.json      where would this request go, and why?
 
 Exit codes: 0 fine, 1 failed, 2 wrong arguments or configuration.";
 
@@ -46,6 +48,8 @@ enum Command {
     Run(RunArgs),
     /// Validate a configuration: print every problem, or what was understood; open nothing
     Check(CheckArgs),
+    /// Ask a running Warmgate how it would route a request; send it nowhere
+    Explain(ExplainArgs),
     /// Serve over an embedded simulated fleet, to try it with nothing but curl
     Demo(DemoArgs),
     /// Read a client's key from standard input, print the line for `tenants` in the configuration
@@ -78,11 +82,30 @@ pub struct CheckArgs {
 }
 
 #[derive(Debug, Args)]
+pub struct ExplainArgs {
+    /// Configuration of the running Warmgate, for its admin address
+    #[arg(short, long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// The request's body, JSON as a client would send it
+    #[arg(long, value_name = "FILE")]
+    pub request: PathBuf,
+    /// The path that it would be sent to
+    #[arg(long, value_name = "PATH", default_value = "/api/chat")]
+    pub path: String,
+    /// Admin address of the running Warmgate, instead of the configured one
+    #[arg(long, value_name = "ADDR")]
+    pub admin: Option<SocketAddr>,
+    /// The whole answer as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
 pub struct DemoArgs {
     /// Address for clients
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:11435")]
     pub listen: SocketAddr,
-    /// Address for metrics, status and receipts
+    /// Address for the dashboard, metrics, status and receipts
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9435")]
     pub admin: SocketAddr,
 }
@@ -108,6 +131,7 @@ pub fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Run(args) => run::run(args),
         Command::Check(args) => check::check(&args),
+        Command::Explain(args) => explain::explain(&args),
         Command::Demo(args) => demo::demo(args),
         Command::HashKey => hash_key::hash_key(),
         Command::Reload(args) => order::reload(args.admin),
@@ -144,6 +168,12 @@ mod tests {
             Ok("Drain(NodeArgs { node: \"gpus/0\", order: OrderArgs { admin: 127.0.0.1:1 } })"),
         );
         check("warmgate resume", Err(2));
+        check(
+            "warmgate explain --request b.json --path /v1/responses --admin 127.0.0.1:1",
+            Ok("Explain(ExplainArgs { config: None, request: \"b.json\", path: \"/v1/responses\", \
+                admin: Some(127.0.0.1:1), json: false })"),
+        );
+        check("warmgate explain", Err(2));
         check("warmgate check", Err(2));
         check("warmgate demo --listen here", Err(2));
         check("warmgate serve", Err(2));

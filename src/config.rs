@@ -41,10 +41,10 @@ use std::path::Path;
 pub use change::{Change, changes};
 pub use cors::Cors;
 pub use engine::{default_slots, engine_names};
-pub use key::{KEY_CHARS_MAX, KeyHash, unfit as unfit_key};
-pub use peers::TrustedPeers;
 pub use files::Files;
+pub use key::{KEY_CHARS_MAX, KeyHash, unfit as unfit_key};
 pub use listen_tls::{BadFile, Credentials, ListenTls};
+pub use peers::TrustedPeers;
 pub use plan::{
     AccessLog, Admin, Admission, Affinity, Auth, Group, GroupTarget, Health, Heartbeat, Limits, Listen, Log, Plan,
     Resilience, Routing, Server, Shutdown, Telemetry, Tenant, TenantLimits, Timeouts, Upstream, UsageProbe,

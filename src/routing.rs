@@ -37,3 +37,4 @@ pub mod table;
 pub mod uploads;
 pub mod upstream;
 pub mod usage;
+pub mod warmth;

@@ -65,7 +65,8 @@ impl ListenTls {
         let mut note = |key, read: Result<Pem, String>| read.map_err(|why| bad.push(BadFile { key, why })).ok();
         let cert = note("cert", Pem::fetch(&self.cert, certificates, &mut files));
         let key = note("key", Pem::fetch(&self.key, private_key, &mut files));
-        let client_ca = self.client_ca.as_ref().map(|file| note("client_ca", Pem::fetch(file, authorities, &mut files)));
+        let client_ca =
+            self.client_ca.as_ref().map(|file| note("client_ca", Pem::fetch(file, authorities, &mut files)));
         let (Some(cert), Some(key)) = (cert, key) else { return Err(bad) };
         if let Err(why) = belong_together(&cert, &key) {
             bad.push(BadFile { key: "key", why: why.into() });

@@ -12,8 +12,8 @@ use serde::{Serialize, Serializer};
 
 use super::cors::Cors;
 use super::key::KeyHash;
-use super::peers::TrustedPeers;
 use super::listen_tls::ListenTls;
+use super::peers::TrustedPeers;
 use super::policy::Policy;
 use super::rows::Discover;
 use super::secret::Secret;

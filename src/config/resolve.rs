@@ -6,8 +6,8 @@
 use std::path::Path;
 
 use super::file::{self, File};
-use super::peers::TrustedPeers;
 use super::listen_tls::ListenTls;
+use super::peers::TrustedPeers;
 use super::plan::{Admin, Admission, Group, GroupTarget, Listen, Plan, Resilience, Upstream};
 use super::problem::Report;
 use super::secret::{Secret, Source};

@@ -1,33 +1,46 @@
-//! The admin port: metrics, what the fleet looks like, and why requests went where they went.
+//! The admin port: the dashboard, metrics, what the fleet looks like, and why requests went where they went.
+
+mod assets;
+mod events;
+mod origin;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use bytes::{Bytes, BytesMut};
 use http::header::{AUTHORIZATION, WWW_AUTHENTICATE};
 use http::{HeaderValue, Method, Response, StatusCode};
+use percent_encoding::percent_decode_str;
 use pingora::http::RequestHeader;
 use pingora_core::apps::http_app::ServeHttp;
 use pingora_core::protocols::http::ServerSession;
 use serde_json::{Value, json};
-use tokio::time::timeout;
 use subtle::ConstantTimeEq;
+use tokio::time::timeout;
 
 use super::catalogue::Drift;
 use super::door;
 use super::ingress::Ingress;
 use super::node::Node;
 use super::orders::{self, Order};
+use super::receipt::Wanted;
+use super::refusal::Refusal;
 use super::reload::Reloader;
 use super::site::UNCHECKED;
-use super::state;
+use super::{explain, state};
 use crate::config::Secret;
+use crate::routing::ask::Endpoint;
+use crate::routing::chain::hash_text;
 use crate::routing::fleet::Fleet;
 use crate::routing::moment::Moment;
+pub use events::{Listeners, Port};
 
 pub struct Admin {
     pub ingress: Arc<Ingress>,
     pub reloader: Arc<Reloader>,
+    /// Of the stream of events.
+    pub listeners: Listeners,
 }
 
 /// Of a body that is read only to be dropped.
@@ -44,30 +57,41 @@ const WAITERS_LISTED: usize = 50;
 /// Receipts listed at most.
 const RECEIPTS_LISTED_MAX: usize = 500;
 
+/// A request to be explained, at most.
+const EXPLAINED_BYTES_MAX: usize = 16 << 20;
+
+/// For it to arrive.
+const EXPLAINED_READ_MAX: Duration = Duration::from_secs(30);
+
 const INDEX: &str = "warmgate admin\n\n\
+    GET /                        the dashboard\n\
     GET /metrics                 Prometheus\n\
     GET /fleet/status            nodes, models, slots, load\n\
-    GET /fleet/receipts?limit=N  why the latest requests went where they went\n\
-    GET /fleet/receipts/{id}     one of them, by X-Request-Id\n\
     GET /fleet/config            the configuration in force, without secrets\n\
     GET /fleet/reloads           the latest reloads and what they changed\n\
     POST /fleet/reload           read the configuration again\n\
-    POST /fleet/nodes/{name}/drain   give a node no new work; .../resume ends that\n";
+    POST /fleet/nodes/{name}/drain   give a node no new work; .../resume ends that\n\
+    GET /fleet/receipts?limit=N  why the latest requests went where they went; &session=KEY, &node=NAME\n\
+    GET /fleet/receipts/{id}     one of them, by X-Request-Id\n\
+    POST /fleet/explain?path=P   where a request with this body would go, and why; sends nothing\n\
+    GET /fleet/snapshot          what the dashboard shows\n\
+    GET /fleet/events            the same as server-sent events, once a second\n";
 
 #[async_trait]
 impl ServeHttp for Admin {
     async fn response(&self, session: &mut ServerSession) -> Response<Vec<u8>> {
         door::head_is_read();
-        discard_body(session).await;
-        let head = session.req_header();
-        if let Some(refusal) = self.refusal(head) {
+        if let Some(refusal) = self.refusal(session.req_header()) {
+            discard_body(session).await;
             return refusal;
         }
+        if is_post(session.req_header()) && session.req_header().uri.path() == "/fleet/explain" {
+            return self.explain(session).await;
+        }
+        discard_body(session).await;
+        let head = session.req_header();
         let path = head.uri.path();
-        match (Order::at(path), head.method == Method::POST) {
-            (Some(_), true) if orders::is_of_another_site(head) => {
-                return text(403, "text/plain", b"no page of another site may do this\n".to_vec());
-            }
+        match (Order::at(path), is_post(head)) {
             (Some(order), true) => {
                 let (status, answer) = order.carry_out(&self.ingress, &self.reloader).await;
                 return json_text(status, &answer);
@@ -78,8 +102,13 @@ impl ServeHttp for Admin {
             }
             (None, _) => {}
         }
+        if let Some(asset) = assets::asset(path) {
+            return asset;
+        }
         match path {
-            "/" => text(200, "text/plain", INDEX.into()),
+            "/help" => text(200, "text/plain", INDEX.into()),
+            "/fleet/snapshot" => text(200, "application/json", self.ingress.snapshots.latest(&self.ingress).into()),
+            "/fleet/events" if head.method == Method::GET => self.listeners.answer(),
             "/metrics" => text(200, "text/plain; version=0.0.4", self.metrics()),
             "/fleet/status" => json_text(200, &self.status()),
             "/fleet/config" => json_text(200, &json!(*self.ingress.plan())),
@@ -87,26 +116,31 @@ impl ServeHttp for Admin {
             "/fleet/receipts" => json_text(200, &self.receipts(head.uri.query().unwrap_or_default())),
             _ => match path.strip_prefix("/fleet/receipts/").and_then(|id| self.ingress.receipts.find(id)) {
                 Some(receipt) => json_text(200, &receipt.to_json(&|id| self.ingress.node_name(id))),
-                None => json_text(404, &json!({"error": "nothing here; GET / lists what there is"})),
+                None => json_text(404, &json!({"error": "nothing here; GET /help lists what there is"})),
             },
         }
     }
 }
 
 impl Admin {
-    /// Who may ask: whoever has the token, or, without one, whoever asks by a name that only this machine has.
+    /// Who may ask: whoever has the token, or, without one, whoever asks by a name that only this machine has. The
+    /// page itself says nothing of the fleet, and asks for the token.
     fn refusal(&self, head: &RequestHeader) -> Option<Response<Vec<u8>>> {
         let plan = self.ingress.plan();
         match &plan.admin.token {
-            Some(token) if has_token(head, token) => None,
-            Some(_) => {
+            Some(token) if !has_token(head, token) && !assets::is_asset(head.uri.path()) => {
                 let hint = b"this port wants its token: Authorization: Bearer followed by the value of admin.token\n";
                 let mut refusal = text(401, "text/plain", hint.to_vec());
                 refusal.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
                 Some(refusal)
             }
-            None if host_is_ours(head) => None,
-            None => Some(text(403, "text/plain", b"ask for this port by its address or as localhost\n".to_vec())),
+            None if !host_is_ours(head) => {
+                Some(text(403, "text/plain", b"ask for this port by its address or as localhost\n".to_vec()))
+            }
+            _ if is_post(head) && !origin::is_no_foreign_page(head) => {
+                Some(text(403, "text/plain", b"no page of another site may do this\n".to_vec()))
+            }
+            _ => None,
         }
     }
 
@@ -170,10 +204,64 @@ impl Admin {
     }
 
     fn receipts(&self, query: &str) -> Value {
-        let limit = query.split('&').find_map(|pair| pair.strip_prefix("limit=")?.parse().ok());
-        let latest = self.ingress.receipts.latest(limit.unwrap_or(RECEIPTS_LISTED).min(RECEIPTS_LISTED_MAX));
-        latest.iter().map(|receipt| receipt.to_json(&|id| self.ingress.node_name(id))).collect()
+        let limit = parameter(query, "limit").and_then(|limit| limit.parse().ok());
+        let wanted = Wanted {
+            limit: limit.unwrap_or(RECEIPTS_LISTED).min(RECEIPTS_LISTED_MAX),
+            session: parameter(query, "session"),
+            node: parameter(query, "node"),
+        };
+        let name = |id| self.ingress.node_name(id);
+        self.ingress.receipts.latest(&wanted, &name).iter().map(|receipt| receipt.to_json(&name)).collect()
     }
+
+    async fn explain(&self, session: &mut ServerSession) -> Response<Vec<u8>> {
+        let head = session.req_header();
+        let path = parameter(head.uri.query().unwrap_or_default(), "path");
+        let endpoint = Endpoint::of_path(path.as_deref().unwrap_or("/api/chat")).filter(|it| !it.takes_form());
+        let Some(endpoint) = endpoint else {
+            return json_text(400, &json!({"error": "`path` is none that a JSON request to a model can be sent to"}));
+        };
+        let names = &self.ingress.plan().affinity.headers;
+        let named = names.iter().find_map(|name| head.headers.get(name)?.to_str().ok().filter(|it| !it.is_empty()));
+        let named = named.map(hash_text);
+        let body = match tokio::time::timeout(EXPLAINED_READ_MAX, read_body(session)).await {
+            Ok(Some(body)) => body,
+            _ => {
+                // What is still to come of it would be taken for the next request.
+                session.set_keepalive(None);
+                return json_text(
+                    413,
+                    &json!({"error": format!("send at most {EXPLAINED_BYTES_MAX} bytes, and soon")}),
+                );
+            }
+        };
+        match explain::explain(&self.ingress, body, endpoint, named).await {
+            Ok(told) => json_text(200, &told),
+            Err(refusal) => refused(&refusal),
+        }
+    }
+}
+
+fn refused(refusal: &Refusal) -> Response<Vec<u8>> {
+    json_text(refusal.status(), &json!({"error": refusal.message()}))
+}
+
+/// `None`: it is too large, or did not come whole.
+async fn read_body(session: &mut ServerSession) -> Option<Bytes> {
+    let mut body = BytesMut::new();
+    while let Some(piece) = session.read_request_body().await.ok()? {
+        if body.len() + piece.len() > EXPLAINED_BYTES_MAX {
+            return None;
+        }
+        body.extend_from_slice(&piece);
+    }
+    Some(body.freeze())
+}
+
+/// A value of the query, decoded.
+fn parameter(query: &str, name: &str) -> Option<String> {
+    let value = query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))?;
+    percent_decode_str(value).decode_utf8().ok().map(|value| value.into_owned())
 }
 
 /// Nothing here has a use for a body. One that is left unread would end the connection, and may take the
@@ -189,6 +277,10 @@ async fn discard_body(session: &mut ServerSession) {
         }
     };
     let _ = timeout(BODY_READ_MAX, discard).await;
+}
+
+fn is_post(head: &RequestHeader) -> bool {
+    head.method == Method::POST
 }
 
 /// Compares in a time that does not tell how much of it was right.

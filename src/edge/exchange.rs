@@ -15,6 +15,7 @@ use super::clock::wall_ms;
 use super::headers;
 use super::ingress::Ingress;
 use super::lease::Lease;
+use super::live;
 use super::manage::{Carried, Ended};
 use super::movers::Heard;
 use super::node::Node;
@@ -23,6 +24,7 @@ use super::receipt::Receipt;
 use super::refusal::Refusal;
 use super::replay::Replay;
 use super::request_id;
+use super::tally;
 use super::tenants::{Admitted, Tenant};
 use super::translation::Translation;
 use crate::config::{Plan, UsageProbe};
@@ -89,6 +91,8 @@ pub struct Exchange {
     /// Waited for nodes, over all attempts.
     waited: Duration,
     query: Option<Arc<Query>>,
+    /// Its place among those that are under way.
+    live: Option<live::Entry>,
     /// Why the answer that is relayed is a failure, told since no other node is asked.
     told: Option<Cause>,
     /// The last failure may be made good at another node.
@@ -163,6 +167,7 @@ impl Exchange {
             started: ingress.fleet.now(),
             waited: Duration::ZERO,
             query: None,
+            live: None,
             told: None,
             moves: false,
             current: None,
@@ -189,7 +194,9 @@ impl Exchange {
         self.receipt.prompt_tokens_estimated = ask.prompt_tokens;
         self.receipt.intake_ms = self.elapsed_ms();
         let request = request_id::hash(&self.request_id);
-        self.query = Some(Arc::new(Query { ask, tried: Vec::new(), request }));
+        let query = Arc::new(Query { ask, tried: Vec::new(), request });
+        self.live = Some(self.ingress.live.enter(&self.request_id, &query, self.started));
+        self.query = Some(query);
         self.payload = Some(payload);
     }
 
@@ -238,6 +245,14 @@ impl Exchange {
         match &self.replay {
             Some(replay) => replay.frame(request),
             None => Ok(()),
+        }
+    }
+
+    /// There is a connection to the current node.
+    pub fn connected(&mut self) {
+        let connect_ms = self.ingress.fleet.now().since(self.sent_at).as_secs_f64() * 1000.0;
+        if let Some(attempt) = self.receipt.attempts.last_mut() {
+            attempt.connect_ms = Some(connect_ms);
         }
     }
 
@@ -374,15 +389,16 @@ impl Exchange {
     }
 
     fn first_byte(&mut self) {
-        self.receipt.first_byte_ms = Some(self.elapsed_ms());
+        let first_byte_ms = self.elapsed_ms();
+        self.receipt.first_byte_ms = Some(first_byte_ms);
+        if let Some(live) = &self.live {
+            live.first_byte(first_byte_ms);
+        }
         if let (Some(current), Some(query)) = (&self.current, &self.query)
             && current.success
         {
             current.lease.first_byte(&query.ask);
-            let metrics = &self.ingress.metrics;
-            metrics.attempts.with_label_values(&[&current.node.label, "answered"]).inc();
-            let seconds = self.elapsed_ms() / 1000.0;
-            metrics.first_byte_seconds.with_label_values(&[&current.node.label]).observe(seconds);
+            tally::first_byte(&self.ingress, &current.node, first_byte_ms / 1000.0);
         }
     }
 

@@ -117,6 +117,17 @@ impl Fetcher {
         self.put(target, Question { path, json: None }, timeout).await
     }
 
+    /// The same with a JSON body, by POST; it may be asked twice.
+    pub async fn post(
+        &self,
+        target: &Target,
+        path: &str,
+        json: &[u8],
+        timeout: Duration,
+    ) -> Result<Fetched, FetchError> {
+        self.put(target, Question { path, json: Some(json) }, timeout).await
+    }
+
     async fn put_to_site(&self, site: &Site, question: Question<'_>, timeout: Duration) -> Result<Fetched, FetchError> {
         let Some(address) = site.address.load_full() else { return self.put(&site.target, question, timeout).await };
         let deadline = Instant::now() + timeout;

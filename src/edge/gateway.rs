@@ -11,6 +11,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use pingora::http::{RequestHeader, ResponseHeader};
 use pingora::modules::http::HttpModules;
+use pingora_core::protocols::Digest;
 use pingora_core::upstreams::peer::HttpPeer;
 use pingora_core::{Error, ErrorSource, ErrorType, Result};
 use pingora_proxy::{FailToProxy, ProxyHttp, ProxyWarnLogContext, Session};
@@ -131,6 +132,19 @@ impl ProxyHttp for Gateway {
         }
         exchange.sent_at = self.ingress.fleet.now();
         Ok(Box::new(self.peer(&node, exchange)?))
+    }
+
+    async fn connected_to_upstream(
+        &self,
+        _: &mut Session,
+        _: bool,
+        _: &HttpPeer,
+        _: std::os::fd::RawFd,
+        _: Option<&Digest>,
+        exchange: &mut Exchange,
+    ) -> Result<()> {
+        exchange.connected();
+        Ok(())
     }
 
     async fn upstream_request_filter(

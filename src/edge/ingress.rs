@@ -16,7 +16,9 @@ use super::departure::Departure;
 use super::discovery::FleetDiscovery;
 use super::fetch::Fetcher;
 use super::health::EngineCheck;
+use super::history::History;
 use super::lists::Lists;
+use super::live::Live;
 use super::manage::Managing;
 use super::metrics::Metrics;
 use super::misfit::MisfitsTold;
@@ -27,6 +29,7 @@ use super::resolver::{Resolver, SystemResolver};
 use super::roster::Roster;
 use super::selection::FleetSelection;
 use super::shared_fleet::SharedFleet;
+use super::snapshot::Snapshots;
 use super::tenants::Tenants;
 use super::waiting_room::WaitingRoom;
 use crate::config::{self, Admin, Plan};
@@ -45,6 +48,10 @@ pub struct Ingress {
     pub waiting_room: Arc<WaitingRoom>,
     pub fetcher: Arc<Fetcher>,
     pub receipts: Receipts,
+    pub history: History,
+    /// What is under way.
+    pub live: Arc<Live>,
+    pub snapshots: Snapshots,
     pub metrics: Metrics,
     /// For the bodies of all requests.
     pub body_memory: Budget,
@@ -99,6 +106,9 @@ impl Ingress {
             fleet,
             fetcher,
             receipts: Receipts::default(),
+            history: History::default(),
+            live: Arc::default(),
+            snapshots: Snapshots::default(),
             metrics: Metrics::new()?,
             body_memory,
             active: Arc::default(),

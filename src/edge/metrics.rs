@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use prometheus::core::{Collector, MetricVec, MetricVecBuilder};
 use prometheus::{
-    Encoder, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
-    TextEncoder,
+    Counter, Encoder, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
+    Registry, TextEncoder,
 };
 
 use super::clock::wall_ms;
@@ -19,6 +19,7 @@ use super::state;
 use super::tenants::TenantCounts;
 use super::verdict::Verdict;
 use crate::routing::ask::Dialect;
+use crate::routing::warmth::Why;
 
 pub struct Metrics {
     registry: Registry,
@@ -31,6 +32,8 @@ pub struct Metrics {
     queue_waiting: IntGauge,
     pub queue_wait_seconds: Histogram,
     pub model_drift: IntGaugeVec,
+    lost_warmth: IntCounterVec,
+    lost_warmth_seconds: Counter,
     /// Retries that the budget did not allow.
     pub retries_refused: IntCounterVec,
     /// Chat streams that were cut and could have gone on elsewhere, by what became of them.
@@ -89,6 +92,19 @@ impl Metrics {
         );
         let handshakes_failed = IntCounter::with_opts(failed)?;
         registry.register(Box::new(handshakes_failed.clone()))?;
+        let lost_warmth = counter(
+            "warmgate_lost_warmth_total",
+            "Turns that went elsewhere than their conversation was served before, by why",
+            &["why"],
+        )?;
+        for why in Why::ALL {
+            lost_warmth.with_label_values(&[why.name()]);
+        }
+        let lost_warmth_seconds = Counter::new(
+            "warmgate_lost_warmth_seconds_total",
+            "About how long prompts took that had to be read again for it, as estimated",
+        )?;
+        registry.register(Box::new(lost_warmth_seconds.clone()))?;
         let model_drift = IntGaugeVec::new(
             Opts::new("warmgate_model_drift", "Models that differ between nodes under one name, by what differs"),
             &["model", "kind"],
@@ -146,6 +162,8 @@ impl Metrics {
             queue_waiting,
             queue_wait_seconds,
             model_drift,
+            lost_warmth,
+            lost_warmth_seconds,
             registry,
         })
     }
@@ -177,6 +195,12 @@ impl Metrics {
         forget(&self.prompt_tokens, &known);
         forget(&self.option_reloads, &known);
         forget(&self.first_byte_seconds, &known);
+    }
+
+    /// A turn lost its warmth, which cost about so many seconds.
+    pub fn count_lost(&self, why: &str, seconds: Option<f64>) {
+        self.lost_warmth.with_label_values(&[why]).inc();
+        self.lost_warmth_seconds.inc_by(seconds.filter(|seconds| *seconds >= 0.0).unwrap_or(0.0));
     }
 
     /// How things stand at this moment.

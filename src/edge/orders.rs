@@ -7,9 +7,7 @@
 
 use std::sync::Arc;
 
-use http::header::{HOST, ORIGIN};
 use percent_encoding::percent_decode_str;
-use pingora::http::RequestHeader;
 use serde_json::{Value, json};
 
 use super::ingress::Ingress;
@@ -51,18 +49,6 @@ impl Order {
             Order::Resume(name) => drain(ingress, name, false),
         }
     }
-}
-
-/// A browser says where a request comes from. Programs say nothing, and so does a page of this port's own by
-/// an older browser.
-pub fn is_of_another_site(head: &RequestHeader) -> bool {
-    let text = |name: &str| head.headers.get(name).map(|value| value.to_str().unwrap_or("?"));
-    let site = text("sec-fetch-site");
-    if site.is_some_and(|site| !matches!(site, "same-origin" | "none")) {
-        return true;
-    }
-    let host = text(HOST.as_str()).unwrap_or_default();
-    text(ORIGIN.as_str()).is_some_and(|origin| origin.split_once("://").is_none_or(|(_, authority)| authority != host))
 }
 
 fn drain(ingress: &Ingress, name: &str, drain: bool) -> (u16, Value) {
@@ -133,28 +119,5 @@ mod tests {
         for path in ["/", "/fleet", "/fleet/status", "/fleet/nodes/a", "/fleet/nodes/a/kill", "/fleet/nodes//"] {
             check_path(path, None);
         }
-    }
-
-    #[track_caller]
-    fn check_site(headers: &[(&'static str, &str)], expected: bool) {
-        let mut head = RequestHeader::build("POST", b"/fleet/reload", None).unwrap();
-        for (name, value) in headers {
-            head.insert_header(*name, *value).unwrap();
-        }
-        assert_eq!(is_of_another_site(&head), expected, "{headers:?}");
-    }
-
-    #[test]
-    fn pages_of_other_sites_are_known() {
-        let host = ("host", "127.0.0.1:9435");
-        check_site(&[host], false);
-        check_site(&[host, ("sec-fetch-site", "same-origin"), ("origin", "http://127.0.0.1:9435")], false);
-        check_site(&[host, ("sec-fetch-site", "none")], false);
-        check_site(&[host, ("origin", "http://127.0.0.1:9435")], false);
-        check_site(&[host, ("sec-fetch-site", "cross-site")], true);
-        check_site(&[host, ("sec-fetch-site", "same-site"), ("origin", "http://127.0.0.1:9435")], true);
-        check_site(&[host, ("origin", "http://127.0.0.1:3000")], true);
-        check_site(&[host, ("origin", "https://evil.test")], true);
-        check_site(&[host, ("origin", "null")], true);
     }
 }

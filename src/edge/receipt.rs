@@ -1,20 +1,17 @@
 //! Why a request went where it went, kept for those who ask.
 //!
-//! A ring of the latest requests, bounded in number and in candidates each. It holds names, numbers
-//! and reasons, never a prompt or a key.
+//! A receipt holds names, numbers and reasons, never a prompt or a key. `ring` keeps the latest, `form`
+//! is how they are told.
 
-use std::collections::VecDeque;
+mod form;
+mod ring;
 
-use parking_lot::Mutex;
-use serde_json::{Value, json};
+use crate::routing::fleet::{HoldingId, UpstreamId};
+use crate::routing::select::{Decision, Exclusion, Row};
+use crate::routing::warmth::Lost;
 
-use super::misfit;
-use crate::routing::fleet::UpstreamId;
-use crate::routing::select::{Decision, Row};
-use crate::routing::signal::Signals;
-
-/// Receipts kept; about 6 KB each at most, since names, paths and candidates are bounded.
-pub const MAX_RECEIPTS: usize = 2048;
+pub use form::{decision_json, lost_json, row_json};
+pub use ring::{RECEIPTS_BYTES_MAX, Receipts, Wanted};
 
 /// Candidates kept of one decision, best first.
 const MAX_CANDIDATES: usize = 16;
@@ -38,6 +35,8 @@ pub struct Receipt {
     /// The nodes that a managing call was for.
     pub nodes: Vec<String>,
     pub affinity: &'static str,
+    /// What it lost, if its conversation was served elsewhere before.
+    pub lost: Option<Lost>,
     pub status: u16,
     pub outcome: &'static str,
     pub intake_ms: f64,
@@ -62,44 +61,42 @@ pub struct Receipt {
 #[derive(Clone, Debug)]
 pub struct Attempt {
     pub row: Row,
+    /// The best that was not taken.
+    pub runner_up: Option<Row>,
     /// The best candidates and the first of the excluded.
     pub decision: Decision,
     pub candidates_in_all: usize,
     pub excluded_in_all: usize,
+    /// How many were excluded for which reason; as many at most as there are reasons.
+    pub excluded_by: Vec<(Exclusion, usize)>,
+    /// When the node was chosen, from the request's start.
+    pub placed_ms: f64,
+    /// What it took to get a connection to it; `None`: there was none.
+    pub connect_ms: Option<f64>,
     /// Why it failed; `None`: it did not, or is still running.
     pub failure: Option<&'static str>,
 }
 
 impl Attempt {
-    pub fn new(row: Row, mut decision: Decision) -> Attempt {
+    pub fn new(row: Row, mut decision: Decision, placed_ms: f64) -> Attempt {
         let (candidates_in_all, excluded_in_all) = (decision.rows.len(), decision.excluded.len());
+        let runner_up = runner_up(&decision, row.holding).cloned();
+        let excluded_by = excluded_by(&decision.excluded);
         decision.rows.truncate(MAX_CANDIDATES);
+        decision.rows.shrink_to_fit();
         decision.excluded.truncate(MAX_CANDIDATES);
-        Attempt { row, decision, candidates_in_all, excluded_in_all, failure: None }
-    }
-}
-
-#[derive(Default)]
-pub struct Receipts {
-    ring: Mutex<VecDeque<Receipt>>,
-}
-
-impl Receipts {
-    pub fn add(&self, receipt: Receipt) {
-        let mut ring = self.ring.lock();
-        if ring.len() >= MAX_RECEIPTS {
-            ring.pop_front();
+        decision.excluded.shrink_to_fit();
+        Attempt {
+            row,
+            runner_up,
+            decision,
+            candidates_in_all,
+            excluded_in_all,
+            excluded_by,
+            placed_ms,
+            connect_ms: None,
+            failure: None,
         }
-        ring.push_back(receipt);
-    }
-
-    pub fn find(&self, request_id: &str) -> Option<Receipt> {
-        self.ring.lock().iter().rev().find(|receipt| receipt.request_id == request_id).cloned()
-    }
-
-    /// The latest `most`, newest first.
-    pub fn latest(&self, most: usize) -> Vec<Receipt> {
-        self.ring.lock().iter().rev().take(most).cloned().collect()
     }
 }
 
@@ -109,72 +106,46 @@ impl Receipt {
         (!self.nodes.is_empty()).then(|| self.nodes.join(","))
     }
 
-    /// For people and programs; `name` tells the name of a node.
-    pub fn to_json(&self, name: &dyn Fn(UpstreamId) -> String) -> Value {
-        let last = self.attempts.last();
-        json!({
-            "request_id": self.request_id,
-            "wall_ms": self.wall_ms,
-            "path": self.path,
-            "tenant": self.tenant,
-            "model": self.model,
-            "stream": self.stream,
-            "session": self.session,
-            "node": last.map(|attempt| name(attempt.row.upstream)).or(self.managed_nodes()),
-            "score": last.map(|attempt| attempt.row.score),
-            "affinity": self.affinity,
-            "option_guard": misfit::json(last.and_then(|attempt| attempt.row.misfit.as_deref())),
-            "status": self.status,
-            "outcome": self.outcome,
-            "decision": last.map(|attempt| decision_json(attempt, name)),
-            "attempts": self.attempts.iter().map(|attempt| json!({
-                "node": name(attempt.row.upstream),
-                "score": attempt.row.score,
-                "depth": attempt.row.depth,
-                "option_guard": misfit::json(attempt.row.misfit.as_deref()),
-                "failure": attempt.failure,
-            })).collect::<Vec<_>>(),
-            "resumed": self.resumed,
-            "times_ms": {
-                "intake": self.intake_ms,
-                "queue": self.queue_ms,
-                "first_byte": self.first_byte_ms,
-                "total": self.total_ms,
-            },
-            "queue_position": self.queue_position,
-            "tokens": {
-                "prompt_estimated": self.prompt_tokens_estimated,
-                "prompt": self.prompt_tokens,
-                "cached": self.cached_tokens,
-                "output": self.output_tokens,
-                "charged": self.charged_tokens,
-                "charge_is_estimated": self.charge_is_estimated,
-            },
-            "partial": self.partial_events.is_some(),
-            "partial_events": self.partial_events,
-        })
+    /// Tokens of the prompt that the node which answered had cached: as it told, else (marked true) as is believed.
+    pub fn saved_tokens(&self) -> (u32, bool) {
+        let believed = self.attempts.last().map_or(0, |attempt| attempt.row.covered_tokens);
+        match (self.cached_tokens, self.prompt_tokens) {
+            (Some(cached), _) => (cached, false),
+            (None, Some(prompt)) => (believed.min(prompt), true),
+            (None, None) => (believed, true),
+        }
+    }
+
+    /// What reading a token takes at the node that answered, as was believed; `None`: nothing was known.
+    pub fn prefill_s_per_token(&self) -> Option<f64> {
+        let row = &self.attempts.last()?.row;
+        let to_read = self.prompt_tokens_estimated.saturating_sub(row.covered_tokens);
+        row.first_token.filter(|_| to_read > 0).map(|parts| parts.prefill_s / f64::from(to_read))
+    }
+
+    /// What it lost, as far as the engine's own counts bear that out.
+    pub fn lost_in_truth(&self) -> Option<Lost> {
+        let lost = self.lost?;
+        let read = self.prompt_tokens.map(|prompt| prompt.saturating_sub(self.cached_tokens.unwrap_or(0)));
+        let tokens = lost.tokens.min(read.unwrap_or(lost.tokens));
+        let share = f64::from(tokens) / f64::from(lost.tokens.max(1));
+        Some(Lost { tokens, seconds: lost.seconds.map(|seconds| seconds * share), ..lost })
+    }
+
+    /// Whether some attempt was at that node.
+    fn was_at(&self, node: &str, name: &dyn Fn(UpstreamId) -> String) -> bool {
+        self.attempts.iter().any(|attempt| name(attempt.row.upstream) == node) || self.nodes.iter().any(|n| n == node)
     }
 }
 
-fn decision_json(attempt: &Attempt, name: &dyn Fn(UpstreamId) -> String) -> Value {
-    let decision = &attempt.decision;
-    let candidates = decision.rows.iter().map(|row| {
-        let signals: serde_json::Map<String, Value> =
-            Signals::NAMES.iter().zip(row.points).map(|(name, points)| (name.to_string(), points.into())).collect();
-        json!({
-            "node": name(row.upstream),
-            "score": row.score,
-            "depth": row.depth,
-            "covered_tokens": row.covered_tokens,
-            "signals": signals,
-        })
-    });
-    let excluded = decision.excluded.iter();
-    json!({
-        "candidates": candidates.collect::<Vec<_>>(),
-        "candidates_in_all": attempt.candidates_in_all,
-        "excluded": excluded.map(|(id, why)| json!({"node": name(*id), "reason": why.name()})).collect::<Vec<_>>(),
-        "excluded_in_all": attempt.excluded_in_all,
-        "pin": decision.pin.map(name),
-    })
+/// The best of those that were not taken.
+pub fn runner_up(decision: &Decision, taken: HoldingId) -> Option<&Row> {
+    decision.rows.iter().find(|row| row.holding != taken)
+}
+
+/// How many for each reason.
+pub fn excluded_by(excluded: &[(UpstreamId, Exclusion)]) -> Vec<(Exclusion, usize)> {
+    let mut by = std::collections::BTreeMap::new();
+    excluded.iter().for_each(|(_, reason)| *by.entry(*reason).or_insert(0) += 1);
+    by.into_iter().collect()
 }

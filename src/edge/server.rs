@@ -20,7 +20,7 @@ use pingora_proxy::{HttpProxy, http_proxy};
 use thiserror::Error;
 
 use super::address::{Address, Addresses, Inherited, Opened};
-use super::admin::Admin;
+use super::admin::{Admin, Port};
 use super::caretaker::Caretaker;
 use super::descriptors;
 use super::door::{Door, Terms};
@@ -119,7 +119,8 @@ pub fn serve(plan: Plan, beside: Beside) -> Result<(), ServeError> {
         proxy.listen(address).map_err(|why| ServeError::Listen { address: address.address, why })?;
     }
     let terms = Terms { connections_max: ADMIN_CONNECTIONS_MAX, secured: ports.secured.clone() };
-    let mut admin = Opened::new("admin", Door::new(Admin { ingress: ingress.clone(), reloader: reloader.clone() }, terms, ingress.clone()));
+    let app = Admin { ingress: ingress.clone(), reloader: reloader.clone(), listeners: Default::default() };
+    let mut admin = Opened::new("admin", Door::new(Port(app), terms, ingress.clone()));
     admin.listen(&ports.admin).map_err(|why| ServeError::Listen { address: ports.admin.address, why })?;
     let securing = ports.securing.clone();
     ports.listen.into_iter().chain([ports.admin]).for_each(|address| addresses.add(address));

@@ -54,6 +54,11 @@ impl Verdict {
         }
     }
 
+    /// The client did not get what it might have got, and is not the one to mend that.
+    pub fn is_failure(self) -> bool {
+        !matches!(self, Verdict::Ok | Verdict::ClientError | Verdict::ClientGone)
+    }
+
     /// As a label.
     pub fn name(self) -> &'static str {
         match self {

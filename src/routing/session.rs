@@ -71,6 +71,17 @@ impl Sessions {
         self.find_keyed(ask, now).map(|(_, pin)| pin)
     }
 
+    /// Where the conversation that `ask` continues was served last, be it that this pin has expired and is only
+    /// not forgotten yet.
+    pub fn last_served(&self, ask: &Ask) -> Option<UpstreamId> {
+        let domain = domain(ask);
+        let root = ask.chain.root()?.within(domain);
+        let kept = |key: u64| self.pins.get(key);
+        let named = name_key(ask, domain).and_then(kept).filter(|pin| pin.root == root);
+        let ends = ask.chain.links.iter().rev().filter(|link| link.ends_message);
+        named.or_else(|| ends.map(|link| link.within(domain)).find_map(kept)).map(|pin| pin.upstream)
+    }
+
     /// Remembers that `upstream` began to answer `ask`.
     pub fn pin(&mut self, ask: &Ask, upstream: UpstreamId, now: Moment) {
         let (Some(end), Some(root)) = (ask.chain.end(), ask.chain.root()) else { return };
@@ -253,6 +264,8 @@ mod tests {
         sessions.pin(&chat("su"), A, at(0));
         check(&sessions, &chat("suav"), 59, Some(A));
         check(&sessions, &chat("suav"), 60, None);
+        assert_eq!(sessions.last_served(&chat("suav")), Some(A), "expired, and still known");
+        assert_eq!(sessions.last_served(&chat("xu")), None);
         sessions.pin(&chat("suav"), A, at(59));
         check(&sessions, &chat("suavbw"), 100, Some(A));
     }

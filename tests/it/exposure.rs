@@ -38,7 +38,8 @@ async fn with_keys(forwards_first: bool) -> (Gate, Upstream, Upstream) {
     let settings = Settings::over(&[&first]);
     let settings = if forwards_first { settings.with_fields("auth: forward, api_key: {env: PATH}") } else { settings };
     let auth = if forwards_first { "replace" } else { "forward" };
-    let entry = format!("name: n2, url: \"{}\", engine: ollama, tier: 1, auth: {auth}, api_key: {{env: PATH}}", second.url());
+    let entry =
+        format!("name: n2, url: \"{}\", engine: ollama, tier: 1, auth: {auth}, api_key: {{env: PATH}}", second.url());
     (Gate::start(&settings.upstream(&entry)).await, first, second)
 }
 

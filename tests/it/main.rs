@@ -28,6 +28,7 @@ mod cancel;
 mod cases;
 mod cold;
 mod cut;
+mod dashboard;
 mod dialects;
 mod drain;
 mod exposure;

@@ -15,12 +15,13 @@ use crate::edge::receipt::Attempt;
 use crate::edge::refusal::Refusal;
 use crate::edge::replay::Mover;
 use crate::edge::waiting_room::{Entered, Ticket, Unserved};
-use crate::edge::{headers, nobody};
+use crate::edge::{headers, nobody, tally};
 use crate::routing::ask::{Ask, Endpoint};
 use crate::routing::fleet::{Fleet, Outcome};
 use crate::routing::name::Naming;
 use crate::routing::retry::{self, Cause, Phase};
-use crate::routing::select::{Decision, Elsewhere, Row, elsewhere};
+use crate::routing::select::{Decision, Elsewhere, elsewhere};
+use crate::routing::warmth::warmth;
 
 impl Exchange {
     /// Chooses and books the node for the next attempt; waits for one where all that could serve are busy.
@@ -77,7 +78,11 @@ impl Exchange {
         let Picked { lease, row, model, is_translated, decision } = picked;
         let query = self.query.as_ref().ok_or(Refusal::Internal)?;
         let node = self.ingress.node(row.upstream).ok_or(Refusal::Internal)?;
-        self.receipt.affinity = affinity(&query.ask, &decision, &row);
+        let warmth = self.ingress.fleet.with(|fleet, now| warmth(fleet, &query.ask, &decision, &row, now));
+        (self.receipt.affinity, self.receipt.lost) = (warmth.name(), warmth.lost());
+        if let Some(live) = &self.live {
+            live.placed(row.upstream, self.receipt.affinity);
+        }
         if let Some(misfit) = &row.misfit {
             self.ingress.misfits_told.tell(misfit, &node, &model, &self.ingress.metrics);
         }
@@ -92,7 +97,8 @@ impl Exchange {
             success: false,
             heard: Heard::default(),
         });
-        self.receipt.attempts.push(Attempt::new(row, decision));
+        let placed_ms = self.elapsed_ms();
+        self.receipt.attempts.push(Attempt::new(row, decision, placed_ms));
         Ok(node)
     }
 
@@ -176,7 +182,10 @@ impl Exchange {
         }
         let Some(current) = self.current.take() else { return };
         log::info!("{}: {} at {}", self.request_id, cause.name(), current.node.name);
-        self.ingress.metrics.attempts.with_label_values(&[&current.node.label, cause.name()]).inc();
+        tally::attempt_failed(&self.ingress, &current.node, cause);
+        if let Some(live) = &self.live {
+            live.unplaced();
+        }
         if let Some(attempt) = self.receipt.attempts.last_mut() {
             attempt.failure = Some(cause.name());
         }
@@ -219,16 +228,5 @@ impl Exchange {
             }
             _ => nobody::why(&self.ingress, ask, decision),
         }
-    }
-}
-
-/// What became of the conversation's warmth.
-fn affinity(ask: &Ask, decision: &Decision, chosen: &Row) -> &'static str {
-    match decision.pin {
-        _ if !ask.endpoint.is_conversation() => "none",
-        Some(pin) if pin == chosen.upstream => "session",
-        Some(_) => "moved",
-        None if chosen.covered_tokens > 0 => "prefix",
-        None => "new",
     }
 }

@@ -3,6 +3,7 @@
 use super::Exchange;
 use crate::edge::access_log;
 use crate::edge::refusal::Refusal;
+use crate::edge::tally;
 use crate::edge::verdict::Verdict;
 use crate::routing::fleet::Outcome;
 use crate::wire::observe::{Observed, Observer};
@@ -93,23 +94,12 @@ impl Exchange {
         self.receipt.outcome = verdict.name();
         self.receipt.request_id = self.request_id.clone();
         self.receipt.total_ms = self.elapsed_ms();
-        let metrics = &self.ingress.metrics;
-        metrics.requests.with_label_values(&[self.dialect.name(), verdict.name()]).inc();
-        if !self.receipt.attempts.is_empty() {
-            metrics.affinity.with_label_values(&[self.receipt.affinity]).inc();
-            self.count_tokens();
-        }
+        self.live = None;
+        tally::ended(&self.ingress, self.dialect, verdict, &self.receipt);
         let receipt = std::mem::take(&mut self.receipt);
         access_log::write(self.plan.log.access, &receipt, &|id| self.ingress.node_name(id));
         if !receipt.model.is_empty() || !receipt.nodes.is_empty() {
             self.ingress.receipts.add(receipt);
-        }
-    }
-
-    fn count_tokens(&self) {
-        if let (Some(attempt), Some(prompt)) = (self.receipt.attempts.last(), self.receipt.prompt_tokens) {
-            let node = self.ingress.node(attempt.row.upstream).map_or_else(String::new, |node| node.label.clone());
-            self.ingress.metrics.count_prompt(&node, prompt, self.receipt.cached_tokens.unwrap_or(0));
         }
     }
 }

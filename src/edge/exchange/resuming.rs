@@ -11,6 +11,7 @@ use crate::edge::headers;
 use crate::edge::payload::Prepared;
 use crate::edge::refusal::Refusal;
 use crate::edge::replay::Replay;
+use crate::edge::tally;
 use crate::edge::verdict::Verdict;
 use crate::routing::fleet::{Outcome, UpstreamId};
 use crate::routing::retry::Cause;
@@ -144,7 +145,7 @@ impl Exchange {
         self.receipt.resumed += 1;
         if let (Some(current), Some(query)) = (&self.current, &self.query) {
             current.lease.first_byte(&query.ask);
-            self.ingress.metrics.attempts.with_label_values(&[&current.node.label, "answered"]).inc();
+            tally::answered(&self.ingress, &current.node);
             log::info!("{}: goes on at {}", self.request_id, current.node.name);
         }
     }
