@@ -12,7 +12,7 @@ use std::time::Duration;
 use clap::Parser;
 use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
 use warmgate::routing::report::Abilities;
-use warmgate::sim::engine::{CacheParams, ModelParams, PrefillCost};
+use warmgate::sim::engine::{CacheParams, DecodeLoad, ModelParams, PrefillCost};
 use warmgate::sim::face::{Card, Kind, NodeModel, NodeParams, serve};
 
 pub const MODEL: &str = "moss:7b";
@@ -159,6 +159,7 @@ fn model(params: &EngineParams) -> NodeModel {
             resident_at_start: true,
             prefill: PrefillCost::Linear { tokens_per_s: params.prefill_tokens_per_s },
             decode_tokens_per_s: params.decode_tokens_per_s,
+            decode_load: DecodeLoad::default(),
             cache: CacheParams::PerSlot { kept: 64 },
             context_tokens: CONTEXT_TOKENS,
             context_tokens_max: CONTEXT_TOKENS,

@@ -10,6 +10,7 @@ mod hash_key;
 mod logging;
 mod order;
 mod run;
+mod simulate;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -60,7 +61,18 @@ enum Command {
     Drain(NodeArgs),
     /// End a drain
     Resume(NodeArgs),
+    /// Run the routing core in virtual time over a trace or made-up conversations, policies side by side
+    #[command(after_help = SIMULATE_EXAMPLES)]
+    Simulate(SimulateArgs),
 }
+
+const SIMULATE_EXAMPLES: &str = "\
+Examples:
+  warmgate simulate --plan perf/plans/toy.yaml
+  warmgate simulate --plan perf/plans/slot_bound.yaml --policy fleet --policy round_robin
+  warmgate simulate --plan perf/plans/conversation.yaml --traces ../traces --out /tmp/rows
+
+All times are simulated. Rows (JSON lines) and a plot (SVG) go to the folder of --out.";
 
 #[derive(Debug, Args)]
 pub struct RunArgs {
@@ -126,6 +138,28 @@ pub struct NodeArgs {
     pub order: OrderArgs,
 }
 
+#[derive(Debug, Args)]
+pub struct SimulateArgs {
+    /// Nodes, traffic and policies
+    #[arg(short, long, value_name = "FILE")]
+    pub plan: PathBuf,
+    /// Folder of the plan's trace files; without it the plan's own paths count, from its folder
+    #[arg(long, value_name = "DIR")]
+    pub traces: Option<PathBuf>,
+    /// Where to write rows and plot
+    #[arg(short, long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Only this policy; may be repeated
+    #[arg(long, value_name = "NAME")]
+    pub policy: Vec<String>,
+    /// Only this seed; may be repeated
+    #[arg(long, value_name = "N")]
+    pub seed: Vec<u64>,
+    /// Times as fast as the traffic was; may be repeated
+    #[arg(long, value_name = "X")]
+    pub rate: Vec<f64>,
+}
+
 /// Runs the command that the arguments of this process name.
 pub fn main() -> ExitCode {
     match Cli::parse().command {
@@ -137,6 +171,7 @@ pub fn main() -> ExitCode {
         Command::Reload(args) => order::reload(args.admin),
         Command::Drain(args) => order::drain(args.order.admin, &args.node),
         Command::Resume(args) => order::resume(args.order.admin, &args.node),
+        Command::Simulate(args) => simulate::simulate(&args),
     }
 }
 
@@ -174,11 +209,21 @@ mod tests {
                 admin: Some(127.0.0.1:1), json: false })"),
         );
         check("warmgate explain", Err(2));
+        let plan =
+            "SimulateArgs { plan: \"a.yaml\", traces: None, out: None, policy: [\"fleet\"], seed: [3], rate: [] }";
+        check("warmgate simulate -p a.yaml --policy fleet --seed 3", Ok(&format!("Simulate({plan})")));
+        check("warmgate simulate", Err(2));
         check("warmgate check", Err(2));
         check("warmgate demo --listen here", Err(2));
         check("warmgate serve", Err(2));
         check("warmgate", Err(2));
         check("warmgate -V", Err(0));
         check("warmgate --help", Err(0));
+    }
+
+    #[test]
+    fn the_help_of_simulate_has_examples() {
+        let help = Cli::try_parse_from(["warmgate", "simulate", "--help"]).map(drop).expect_err("help").to_string();
+        assert!(help.contains("Examples:\n  warmgate simulate --plan perf/plans/toy.yaml"), "{help}");
     }
 }

@@ -17,7 +17,7 @@ mod groups;
 mod key;
 mod lines;
 mod listen_tls;
-mod nearest;
+pub(crate) mod nearest;
 mod node;
 mod peers;
 mod plan;

@@ -21,6 +21,7 @@ use serde_json::Value;
 
 use crate::routing::ask::{Dialect, Endpoint};
 pub use crate::routing::name::Naming;
+use crate::routing::prefix::CacheKind;
 use crate::routing::report::{Abilities, Load, ModelReport, Report};
 use crate::routing::upstream::Traits;
 use crate::wire::prometheus::samples;
@@ -69,6 +70,8 @@ pub struct Engine {
     pub salts_cache: bool,
     /// Parallel requests a model, assumed only to divide depth by, never to limit.
     pub default_slots: u32,
+    /// How it keeps what it has read.
+    pub cache: CacheKind,
     /// Statuses by which it says that it has no place for a request now; the request moves on. 429 is one of
     /// them: no client's key goes upstream, so whatever limit it tells is Warmgate's own on that node.
     pub busy_statuses: &'static [u16],
@@ -158,6 +161,7 @@ impl Engine {
             lacks: self.lacks,
             stores_responses: self.naming == Naming::Exact,
             default_slots: self.default_slots,
+            cache: self.cache,
             busy_statuses: self.busy_statuses,
         }
     }
@@ -203,7 +207,13 @@ impl Reading {
     pub fn of_rank(&self, number: u32) -> Report {
         let told = self.ranks.iter().find(|rank| rank.number == number);
         let models = self.report.models.clone();
-        Report { models, slots: told.and_then(|rank| rank.slots), load: told.and_then(|rank| rank.load) }
+        Report {
+            models,
+            slots: told.and_then(|rank| rank.slots),
+            // Ranks are alike, and so are their caches.
+            cache_tokens: self.report.cache_tokens.map(|all| all / self.ranks.len().max(1) as u64),
+            load: told.and_then(|rank| rank.load),
+        }
     }
 }
 
@@ -265,7 +275,7 @@ fn misfit(bodies: &Bodies) -> String {
 /// What models and facts of a server make one reading.
 fn reading(models: Vec<(ModelReport, Listing)>, slots: Option<u32>, load: Option<Load>) -> Reading {
     let (models, listings) = models.into_iter().unzip();
-    let report = Report { models, slots: slots.filter(|count| *count > 0), load };
+    let report = Report { models, slots: slots.filter(|count| *count > 0), cache_tokens: None, load };
     Reading { report, ranks: Vec::new(), listings }
 }
 

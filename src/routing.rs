@@ -17,6 +17,7 @@ pub mod fleet;
 pub mod group;
 pub mod laws;
 pub mod limits;
+pub mod line;
 pub mod moment;
 pub mod name;
 pub mod placement;

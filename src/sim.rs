@@ -5,6 +5,13 @@
 //! the three nodes of `warmgate demo`. Every answer says that it is simulated; nothing in here is
 //! ever used for a configured upstream.
 
+pub mod chance;
 pub mod engine;
 pub mod face;
 pub mod fleet;
+pub mod peers;
+pub mod plan;
+pub mod report;
+pub mod run;
+pub mod simulation;
+pub mod workload;

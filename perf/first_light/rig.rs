@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use warmgate::routing::report::Abilities;
-use warmgate::sim::engine::{CacheParams, ModelParams, PrefillCost};
+use warmgate::sim::engine::{CacheParams, DecodeLoad, ModelParams, PrefillCost};
 use warmgate::sim::face::{Card, Kind, Node, NodeModel, NodeParams, Record};
 use warmgate::sim::fleet::Fleet;
 
@@ -78,6 +78,7 @@ fn model() -> NodeModel {
             resident_at_start: true,
             prefill: PrefillCost::Linear { tokens_per_s: PREFILL_TOKENS_PER_SECOND },
             decode_tokens_per_s: DECODE_TOKENS_PER_SECOND,
+            decode_load: DecodeLoad::default(),
             cache: CacheParams::PerSlot { kept: CONVERSATIONS_CACHED },
             context_tokens: CONTEXT_TOKENS,
             context_tokens_max: CONTEXT_TOKENS,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use warmgate::routing::report::Abilities;
-use warmgate::sim::engine::{CacheParams, ModelParams, PrefillCost};
+use warmgate::sim::engine::{CacheParams, DecodeLoad, ModelParams, PrefillCost};
 use warmgate::sim::face::{Card, Kind, NodeModel, NodeParams};
 use warmgate::sim::fleet::Fleet;
 
@@ -99,6 +99,7 @@ fn model(name: &str) -> NodeModel {
             resident_at_start: true,
             prefill: PrefillCost::Linear { tokens_per_s: 1e6 },
             decode_tokens_per_s: 1e4,
+            decode_load: DecodeLoad::default(),
             cache: CacheParams::PerSlot { kept: 4 },
             context_tokens: 8_192,
             context_tokens_max: 8_192,

@@ -27,6 +27,8 @@ const HEADERS_MAX: usize = 32;
 const PEERS_MAX: usize = 256;
 /// Names go into headers, metrics and narrow screens.
 const NAME_CHARS_MAX: usize = 64;
+/// Beyond it conversations never leave their node, however long they wait there.
+const EXTERNALITY_WEIGHT_MAX: f64 = 64.0;
 /// A node that is given this much more than it can run is not being queued for at all.
 const ENGINE_QUEUE_MAX: f64 = 1000.0;
 /// Every waiting request holds its body, and every change looks over the queue.
@@ -136,6 +138,11 @@ fn check_span(path: &str, span: Option<Span>, report: &mut Report) {
 }
 
 fn check_numbers(written: &File, report: &mut Report) {
+    let weight = written.routing.as_ref().and_then(|routing| routing.externality_weight);
+    if weight.is_some_and(|weight| !(1.0..=EXTERNALITY_WEIGHT_MAX).contains(&weight)) {
+        let what = format!("must be from 1 to {EXTERNALITY_WEIGHT_MAX}");
+        report.add("routing.externality_weight", what, "1 looks at the request alone, more also at those behind it");
+    }
     if let Some(affinity) = &written.affinity {
         check_number("affinity.max_sessions", affinity.max_sessions, 1..=10_000_000, report);
     }

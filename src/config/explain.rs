@@ -7,6 +7,7 @@ use std::fmt::Write;
 use super::engine::default_slots;
 use super::listen_tls::ListenTls;
 use super::plan::{Admin, Auth, Group, GroupTarget, Plan, TenantLimits, Upstream, UsageProbe};
+use super::policy::Policy;
 use super::rows::{ADDRESS_MARK, Discover, RANK_MARK};
 use super::signals::constants;
 use super::tls::Tls;
@@ -90,8 +91,15 @@ impl Plan {
         lines.row("believed", &if peers.is_empty() { "nobody".to_owned() } else { peers.join(", ") });
     }
 
+    fn names_policy(&self, policy: Policy) -> bool {
+        self.routing.policy == policy || self.models.iter().any(|group| group.policy == Some(policy))
+    }
+
     fn explain_routing(&self, lines: &mut Lines) {
         lines.row("policy", self.routing.policy.name());
+        if self.names_policy(Policy::ExpectedTtft) {
+            lines.row("", &format!("work for others to wait for counts {} times", self.routing.externality_weight));
+        }
         lines.row("option guard", self.routing.option_guard.name());
         let defaults = constants(&Signals::default());
         let differing =

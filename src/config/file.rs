@@ -118,7 +118,7 @@ section! {
     } later []
 }
 
-section! { Routing { policy: Policy, option_guard: OptionGuard, signals: Signals, } later [] }
+section! { Routing { policy: Policy, externality_weight: f64, option_guard: OptionGuard, signals: Signals, } later [] }
 
 section! { Affinity { headers: Vec<Option<HeaderName>>, ttl: Span, max_sessions: u32, } later [] }
 

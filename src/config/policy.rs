@@ -14,7 +14,7 @@ const LITELLM: [(&str, Policy); 6] = [
     ("cost-based-routing", Policy::Cost),
 ];
 
-const LATER: [&str; 1] = ["expected_ttft"];
+const LATER: [&str; 0] = [];
 
 impl Read for Policy {
     fn read(at: Spot, report: &mut Report) -> Option<Policy> {

@@ -161,6 +161,7 @@ fn resolve_target(written: file::GroupTarget, path: &str, report: &mut Report) -
 
 fn lay_routing(plan: &mut Plan, written: file::Routing) {
     lay(&mut plan.routing.policy, written.policy);
+    lay(&mut plan.routing.externality_weight, written.externality_weight);
     lay(&mut plan.routing.option_guard, written.option_guard);
     lay(&mut plan.routing.signals, written.signals);
 }

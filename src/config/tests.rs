@@ -76,7 +76,9 @@ fn policies_and_what_litellm_calls_them() {
     );
     check(
         "routing: {policy: [cost]}",
-        &["1: routing.policy: expected one of fleet, shuffle, least_busy, latency, usage, cost, found a list"],
+        &[
+            "1: routing.policy: expected one of fleet, expected_ttft, shuffle, least_busy, latency, usage, cost, found a list",
+        ],
     );
 }
 
@@ -117,8 +119,8 @@ timeouts: {connect: 0s, idle: 5}
 fn unknown_keys() {
     check("jwt: x", &["1: jwt: unknown key; it comes with a later version; leave it out until then"]);
     check(
-        "trusted_peers: []",
-        &["1: trusted_peers: unknown key; it comes with a later version; leave it out until then"],
+        "upstreams: [{name: a, url: http://a, auth: x}]",
+        &["1: upstreams[0].auth: unknown key; it comes with a later version; leave it out until then"],
     );
     check(
         "health: {colour: red}",
@@ -153,8 +155,10 @@ fn kinds() {
     check("limits: {body: [1]}", &["1: limits.body: expected a value like 64MiB, found a list"]);
     check("routing: {policy: flet}", &["1: routing.policy: `flet` is not known; did you mean fleet?"]);
     check(
-        "routing: {policy: expected_ttft}",
-        &["1: routing.policy: `expected_ttft` is not known; it comes with a later version; leave it out until then"],
+        "routing: {policy: expected_ttft, externality_weight: 0.5}",
+        &[
+            "1: routing.externality_weight: must be from 1 to 64; 1 looks at the request alone, more also at those behind it",
+        ],
     );
     check(
         "affinity: {headers: [a b]}",

@@ -399,6 +399,12 @@ impl Exchange {
         {
             current.lease.first_byte(&query.ask);
             tally::first_byte(&self.ingress, &current.node, first_byte_ms / 1000.0);
+            let expected = self.receipt.attempts.last().and_then(|attempt| attempt.row.first_token);
+            if let Some(expected_s) = expected.map(|parts| parts.total_s()) {
+                let took_s = self.ingress.fleet.now().since(self.sent_at).as_secs_f64();
+                let error = self.ingress.metrics.prediction_error_seconds.with_label_values(&[&current.node.label]);
+                error.observe((took_s - expected_s).abs());
+            }
         }
     }
 

@@ -52,7 +52,7 @@ fn told(ingress: &Ingress, query: &Query) -> Value {
     let (candidates, excluded) = (decision.rows.len(), decision.excluded.len());
     let name = |id| ingress.node_name(id);
     let taken = first(&decision);
-    let chosen = taken.map(|row| row_json(row, &name));
+    let chosen = taken.map(|row| row_json(row, decision.policy, &name));
     let second = taken.and_then(|row| Some((row.score, runner_up(&decision, row.holding)?)));
     let second =
         second.map(|(best, row)| json!({"node": name(row.upstream), "score": row.score, "behind": best - row.score}));

@@ -208,6 +208,7 @@ impl Ingress {
 fn rules(plan: &Plan) -> Rules {
     Rules {
         policy: plan.routing.policy,
+        externality_weight: plan.routing.externality_weight,
         groups: Groups::default(),
         max_fallbacks: plan.resilience.max_fallbacks as usize,
         admission: admission(&plan.admission),

@@ -28,6 +28,8 @@ pub struct Metrics {
     pub affinity: IntCounterVec,
     pub option_reloads: IntCounterVec,
     pub first_byte_seconds: HistogramVec,
+    /// How far the first byte was from when it was expected.
+    pub prediction_error_seconds: HistogramVec,
     pub prompt_tokens: IntCounterVec,
     queue_waiting: IntGauge,
     pub queue_wait_seconds: Histogram,
@@ -66,6 +68,12 @@ impl Metrics {
             .buckets(FIRST_BYTE_BUCKETS.to_vec());
         let first_byte_seconds = HistogramVec::new(first_byte, &["node"])?;
         registry.register(Box::new(first_byte_seconds.clone()))?;
+        let error = HistogramOpts::new(
+            "warmgate_first_byte_prediction_error_seconds",
+            "Between the expected and the real first byte of an attempt, either way",
+        );
+        let prediction_error_seconds = HistogramVec::new(error.buckets(FIRST_BYTE_BUCKETS.to_vec()), &["node"])?;
+        registry.register(Box::new(prediction_error_seconds.clone()))?;
         let queue_waiting = IntGauge::new("warmgate_queue_waiting", "Requests that wait here for a node")?;
         registry.register(Box::new(queue_waiting.clone()))?;
         let queue_wait =
@@ -159,6 +167,7 @@ impl Metrics {
             handshakes_failed,
             breaker_state,
             first_byte_seconds,
+            prediction_error_seconds,
             queue_waiting,
             queue_wait_seconds,
             model_drift,

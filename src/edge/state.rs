@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn hlt_14_states_in_a_word() {
+    fn ops_11_hlt_14_states_in_a_word() {
         check(true, false, Ailment::None, "up");
         check(true, true, Ailment::None, "draining");
         check(true, false, Ailment::Down, "up");

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn base_paths_join_by_one_rule() {
+    fn ops_06_base_paths_join_by_one_rule() {
         for url in ["http://n1", "http://n1/", "http://n1/v1", "http://n1/v1/", "http://n1//"] {
             check_join(url, "/v1/chat/completions", "/v1/chat/completions");
             check_join(url, "/api/chat", "/api/chat");

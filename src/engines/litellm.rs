@@ -10,6 +10,7 @@ use serde::Deserialize;
 
 use super::{Bodies, Engine, Naming, Poll, Probe, Reading, entries, misfit, openai, reading, tokens};
 use crate::routing::ask::Dialect;
+use crate::routing::prefix::CacheKind;
 
 pub static ENGINE: Engine = Engine {
     name: "litellm",
@@ -31,6 +32,7 @@ pub static ENGINE: Engine = Engine {
     counts_on_request: true,
     salts_cache: false,
     default_slots: 64,
+    cache: CacheKind::Blocks,
     // 429 with "Try again in N seconds": every deployment of the model cools down.
     busy_statuses: &[429, 503],
     read,

@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::{Bodies, Engine, Listing, Naming, Poll, Probe, Reading, load, misfit, openai, reading, tokens};
 use crate::routing::ask::Dialect;
+use crate::routing::prefix::CacheKind;
 use crate::routing::report::{Abilities, ModelReport};
 
 pub static ENGINE: Engine = Engine {
@@ -27,6 +28,7 @@ pub static ENGINE: Engine = Engine {
     salts_cache: false,
     // --parallel, when unset.
     default_slots: 1,
+    cache: CacheKind::PerSlot,
     busy_statuses: &[429, 503],
     read,
     fingerprint_path: "/props",

@@ -14,6 +14,7 @@ use super::{
     tokens,
 };
 use crate::routing::ask::{Dialect, Endpoint};
+use crate::routing::prefix::CacheKind;
 use crate::routing::report::{Abilities, ModelReport};
 
 pub static ENGINE: Engine = Engine {
@@ -42,6 +43,7 @@ pub static ENGINE: Engine = Engine {
     salts_cache: false,
     // OLLAMA_NUM_PARALLEL, when unset.
     default_slots: 1,
+    cache: CacheKind::PerSlot,
     busy_statuses: &[429, 503],
     read,
     fingerprint_path: "/api/version",

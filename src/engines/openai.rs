@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use super::{Bodies, Engine, Listing, Naming, Poll, Probe, Reading, each_fitting, entries, misfit, reading, tokens};
 use crate::routing::ask::Dialect;
+use crate::routing::prefix::CacheKind;
 use crate::routing::report::ModelReport;
 
 pub static ENGINE: Engine = Engine {
@@ -33,6 +34,7 @@ pub static ENGINE: Engine = Engine {
     counts_on_request: false,
     salts_cache: false,
     default_slots: 16,
+    cache: CacheKind::Blocks,
     busy_statuses: &[429, 503],
     read,
     fingerprint_path: "/v1/models",

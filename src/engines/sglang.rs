@@ -12,6 +12,7 @@ use super::{
     Bodies, Engine, Naming, Poll, Probe, Rank, Reading, is_no_page, load, misfit, openai, rank_loads, reading,
 };
 use crate::routing::ask::Dialect;
+use crate::routing::prefix::CacheKind;
 use crate::routing::report::Load;
 
 pub static ENGINE: Engine = Engine {
@@ -39,6 +40,7 @@ pub static ENGINE: Engine = Engine {
     counts_on_request: true,
     salts_cache: true,
     default_slots: 128,
+    cache: CacheKind::Blocks,
     busy_statuses: &[429, 503],
     read,
     fingerprint_path: "/v1/models",
@@ -72,6 +74,8 @@ struct RankLoad {
 struct ServerInfo {
     /// As it was started; null where it chose for itself.
     max_running_requests: Option<u32>,
+    /// Tokens that its cache holds.
+    max_total_num_tokens: Option<u64>,
     #[serde(default)]
     internal_states: Vec<RankState>,
 }
@@ -95,8 +99,11 @@ fn read(bodies: &Bodies) -> Result<Reading, String> {
         waiting: ranks.iter().fold(0, |all, rank| all.saturating_add(rank.num_waiting_reqs)),
     });
     let load = counted.or_else(|| load(metrics?, &RUNNING, &WAITING));
-    let slots = slots.or_else(|| configured_slots(info?));
-    Ok(Reading { ranks: told_apart, ..reading(openai::models(models)?, slots, load) })
+    let info = info.and_then(|body| serde_json::from_slice::<ServerInfo>(body).ok());
+    let slots = slots.or_else(|| configured_slots(info.as_ref()?));
+    let mut reading = Reading { ranks: told_apart, ..reading(openai::models(models)?, slots, load) };
+    reading.report.cache_tokens = info.and_then(|info| info.max_total_num_tokens).filter(|tokens| *tokens > 0);
+    Ok(reading)
 }
 
 impl RankLoad {
@@ -107,8 +114,7 @@ impl RankLoad {
     }
 }
 
-fn configured_slots(info: &[u8]) -> Option<u32> {
-    let info: ServerInfo = serde_json::from_slice(info).ok()?;
+fn configured_slots(info: &ServerInfo) -> Option<u32> {
     let ranks = info.internal_states.iter().map(|state| state.effective_max_running_requests_per_dp);
     sum(ranks).or(info.max_running_requests)
 }

@@ -10,6 +10,8 @@ use super::{
     Bodies, Engine, Naming, Poll, Probe, Reading, is_no_page, load, misfit, openai, rank_loads, reading, requests,
 };
 use crate::routing::ask::Dialect;
+use crate::routing::prefix::CacheKind;
+use crate::wire::prometheus::{Sample, samples};
 
 pub static ENGINE: Engine = Engine {
     name: "vllm",
@@ -32,6 +34,7 @@ pub static ENGINE: Engine = Engine {
     salts_cache: true,
     // max_num_seqs, of a common machine.
     default_slots: 128,
+    cache: CacheKind::Blocks,
     busy_statuses: &[429, 503],
     read,
     fingerprint_path: "/v1/models",
@@ -44,6 +47,10 @@ pub static ENGINE: Engine = Engine {
 /// First as the server writes them, then as collectors in between rewrite them.
 const RUNNING: [&str; 2] = ["vllm:num_requests_running", "vllm_num_requests_running"];
 const WAITING: [&str; 2] = ["vllm:num_requests_waiting", "vllm_num_requests_waiting"];
+/// The cache's size, in its labels.
+const CACHE: [&str; 2] = ["vllm:cache_config_info", "vllm_cache_config_info"];
+/// Ranks whose caches are added up.
+const RANKS_MAX: usize = 1024;
 /// Moved out to the CPU and waiting to come back; before version 1 of the engine.
 const SWAPPED: [&str; 2] = ["vllm:num_requests_swapped", "vllm_num_requests_swapped"];
 
@@ -55,5 +62,37 @@ fn read(bodies: &Bodies) -> Result<Reading, String> {
         Some(load)
     });
     let ranks = metrics.map_or_else(Vec::new, |metrics| rank_loads(metrics, &RUNNING, &WAITING));
-    Ok(Reading { ranks, ..reading(openai::models(models)?, None, load) })
+    let mut reading = Reading { ranks, ..reading(openai::models(models)?, None, load) };
+    reading.report.cache_tokens = metrics.and_then(cache_tokens);
+    Ok(reading)
+}
+
+/// Over all ranks: blocks by their size, which stand as labels of a sample each.
+fn cache_tokens(metrics: &[u8]) -> Option<u64> {
+    let told = samples(metrics).filter(|sample| CACHE.contains(&sample.name));
+    let number = |sample: &Sample, label| sample.label(label)?.parse::<u64>().ok();
+    let tokens =
+        told.filter_map(|sample| number(&sample, "num_gpu_blocks")?.checked_mul(number(&sample, "block_size")?));
+    tokens.take(RANKS_MAX).reduce(u64::saturating_add).filter(|tokens| *tokens > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(metrics: &str, expected: Option<u64>) {
+        assert_eq!(cache_tokens(metrics.as_bytes()), expected, "{metrics}");
+    }
+
+    #[test]
+    fn the_cache_is_blocks_by_their_size_over_all_ranks() {
+        let rank = |engine: u32, blocks: &str| {
+            format!("vllm:cache_config_info{{block_size=\"16\",engine=\"{engine}\",num_gpu_blocks=\"{blocks}\"}} 1.0\n")
+        };
+        check(&rank(0, "2000"), Some(32_000));
+        check(&(rank(0, "2000") + &rank(1, "1000")), Some(48_000));
+        check(&rank(0, "None"), None);
+        check("vllm:num_requests_running 1.0", None);
+    }
 }

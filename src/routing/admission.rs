@@ -8,12 +8,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::ask::Priority;
 use super::fleet::{Fleet, HoldingId, UpstreamId};
 use super::laws;
 use super::moment::Moment;
-use super::policy::Policy;
+use super::policy::{Policy, is_tie};
 use super::queue::{Sweep, Waiter, WaiterId, Weights};
 use super::select::{Query, Row};
 use super::upstream::{Holding, SlotsSource};
@@ -35,6 +36,13 @@ impl Default for Admission {
         Admission { engine_queue: 1.0, max_queue: 512, weights: [3.0, 1.0], reserve_for_interactive: 0.0 }
     }
 }
+
+/// Found with conversations that are more than there are slots: less and they displace each other in turn, more
+/// and slots stay empty for those who think.
+const HELD: f64 = 3.0;
+
+/// Mean depth from which on nodes have enough to do.
+const BUSY: f64 = 0.5;
 
 /// The queue has as many in it as it may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -163,12 +171,14 @@ impl Sweep {
             if !query.ask.endpoint.runs_model() || !self.full.iter().any(is_full) {
                 // What runs no model needs no room.
                 if !query.ask.endpoint.runs_model() || !fleet.is_full_for(&query.ask) {
+                    fleet.queue.look_at(Some(id));
                     return Some((id, query));
                 }
                 self.full.push((model.clone(), class));
             }
             fleet.place(id, self.before.get(&id).copied().flatten());
         }
+        fleet.queue.look_at(None);
         None
     }
 }
@@ -176,18 +186,29 @@ impl Sweep {
 /// Which of the ranked rows is to be booked now; `None`: the request waits for the first.
 ///
 /// By `fleet` the best one is waited for, since the score has weighed the wait; but never for longer than
-/// another node that has room and the model in memory would take, where both times can be told. Under
-/// the other policies, which do not look at the wait, the first with room is taken.
-pub(super) fn admit(policy: Policy, rows: &[Row]) -> Option<HoldingId> {
+/// another node that has room and the model in memory would take, where both times can be told. By
+/// `expected_ttft` the score is that time and what it costs others: the best is waited for as long as it is
+/// the best, or as good as. Under the other policies, which do not look at the wait, the first with room is taken.
+pub(super) fn admit(policy: Policy, rows: &[Row], waited: Duration) -> Option<HoldingId> {
     let best = rows.first()?;
-    let chosen = if policy != Policy::Fleet {
-        rows.iter().find(|row| row.has_room)
-    } else if best.has_room {
-        Some(best)
-    } else {
-        rows.iter().find(|row| row.has_room && row.is_resident && is_sooner(row, best))
+    let chosen = match policy {
+        Policy::ExpectedTtft => rows
+            .iter()
+            .find(|row| row.has_room && is_tie(row.score, best.score))
+            .filter(|row| !is_held(row, rows, waited)),
+        Policy::Fleet if best.has_room => Some(best).filter(|best| !is_held(best, rows, waited)),
+        Policy::Fleet => rows.iter().find(|row| row.has_room && row.is_resident && is_sooner(row, best)),
+        _ => rows.iter().find(|row| row.has_room),
     };
     chosen.map(|row| row.holding)
+}
+
+/// Whether a request is kept here a while rather than sent where it would displace a conversation that is likely
+/// to go on: until it has waited `HELD` times as long as that one would lose by it. By then one of them may
+/// have ended, or gone on. Only where the nodes have enough to do; where they are idle nobody waits.
+fn is_held(row: &Row, rows: &[Row], waited: Duration) -> bool {
+    let depth = rows.iter().map(|row| row.depth).sum::<f64>() / rows.len().max(1) as f64;
+    depth >= BUSY && HELD * row.displaced_s > waited.as_secs_f64()
 }
 
 fn is_sooner(row: &Row, than: &Row) -> bool {

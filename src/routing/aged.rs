@@ -82,7 +82,7 @@ impl<V> Aged<V> {
 
 /// Passes a key through that is a good hash itself; hashing it again would only cost time.
 #[derive(Default)]
-struct AlreadyHashed(u64);
+pub(super) struct AlreadyHashed(u64);
 
 impl Hasher for AlreadyHashed {
     fn write_u64(&mut self, key: u64) {

@@ -41,6 +41,21 @@ pub struct Candidate {
     /// Share of the prompt that the longest known prefix here covers, 0 to 1; zero for every
     /// candidate while the session has a pin on an eligible one.
     pub prefix_share: f64,
+    /// What serving it here takes from others.
+    pub external: External,
+}
+
+/// What a request takes from others, seconds of theirs.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct External {
+    /// They wait while it is computed, at the fleet's typical speed, as often as its weight says.
+    pub work_s: f64,
+    /// What it displaces is to be computed again.
+    pub displaced_s: f64,
+    /// What is evicted for its model is to be loaded again.
+    pub evicted_s: f64,
+    /// It shares what is nearly used up.
+    pub pressure_s: f64,
 }
 
 /// What an upstream may use for models, and what is left.
@@ -89,6 +104,7 @@ impl Candidate {
             context_tokens: None,
             pinned: false,
             prefix_share: 0.0,
+            external: External::default(),
         }
     }
 }

@@ -1,17 +1,28 @@
 //! What is known of a model's speed on an upstream, from what was seen.
 //!
 //! Reading does not change anything; learning takes one sample. Rates are ratios of decayed sums, so a
-//! short prompt, whose time is mostly overhead, weighs as little as it should.
+//! short prompt, whose time is mostly overhead, weighs as little as it should. What is long past weighs less
+//! against what comes now.
+
+mod prefill;
+mod work;
+
+pub use prefill::Prefill;
+pub use work::{Cost, Work};
+
+use super::moment::Moment;
 
 use serde::{Deserialize, Serialize};
 
 /// Speeds of one model on one upstream.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Speed {
-    prefill: Ratio,
+    prefill: Prefill,
     service_s: Ratio,
     load_s: Ratio,
     decode: Ratio,
+    answer_s: Ratio,
+    read_s: Ratio,
 }
 
 /// What was learnt in all, without how it was learnt.
@@ -23,16 +34,17 @@ pub struct Pace {
     pub decode_tokens_per_s: Option<f64>,
 }
 
-/// What another run learnt counts as little more than a request of that size: the machine may have changed.
-const RECALLED_TOKENS: u32 = 2048;
+/// What another run learnt counts as so many prompts of usual length: the machine may have changed.
+const RECALLED_PROMPTS: u32 = 4;
 
-/// Tokens of imagined, instantaneous prefill: keeps a few tiny prompts from looking like a slow node.
-const PRIOR_TOKENS: f64 = 256.0;
+/// The prompt by which speeds of prefill are told and compared.
+const TYPICAL_TOKENS: u32 = 2000;
 
 impl Speed {
-    /// A first token came after `seconds`, with `tokens` to read and no wait or load before.
-    pub fn learn_prefill(&mut self, tokens: u32, seconds: f64) {
-        self.prefill.learn(seconds, f64::from(tokens));
+    /// A prompt was computed in `seconds`, with no wait or load before.
+    pub fn learn_prefill(&mut self, work: Work, seconds: f64, now: Moment) {
+        self.prefill.learn(work, seconds, now);
+        self.read_s.learn(seconds, 1.0);
     }
 
     /// A request held its slot for `seconds`.
@@ -45,9 +57,12 @@ impl Speed {
         self.load_s.learn(seconds, 1.0);
     }
 
-    /// `tokens` were written in `seconds`.
-    pub fn learn_decode(&mut self, tokens: u32, seconds: f64) {
-        self.decode.learn(f64::from(tokens), seconds);
+    /// An answer was written in `seconds`, of so many `tokens` if that was told.
+    pub fn learn_answer(&mut self, tokens: Option<u32>, seconds: f64) {
+        self.answer_s.learn(seconds, 1.0);
+        if let Some(tokens) = tokens {
+            self.decode.learn(f64::from(tokens), seconds);
+        }
     }
 
     /// `None`: nothing is known.
@@ -62,32 +77,51 @@ impl Speed {
     }
 
     /// Begins with what another run knew.
-    pub fn recall(&mut self, pace: &Pace) {
+    pub fn recall(&mut self, pace: &Pace, now: Moment) {
         if let Some(prefill) = pace.prefill_s_per_token {
-            self.learn_prefill(RECALLED_TOKENS, prefill * (f64::from(RECALLED_TOKENS) + PRIOR_TOKENS));
+            let seconds = prefill * f64::from(TYPICAL_TOKENS);
+            (0..RECALLED_PROMPTS).for_each(|_| self.prefill.learn(Work::of(TYPICAL_TOKENS, 0), seconds, now));
         }
         pace.service_s.into_iter().for_each(|seconds| self.learn_service(seconds));
         pace.load_s.into_iter().for_each(|seconds| self.learn_load(seconds));
         if let Some(decode) = pace.decode_tokens_per_s.filter(|decode| *decode > 0.0) {
-            self.learn_decode(RECALLED_TOKENS, f64::from(RECALLED_TOKENS) / decode);
+            self.decode.learn(f64::from(TYPICAL_TOKENS), f64::from(TYPICAL_TOKENS) / decode);
         }
     }
 
-    /// Seconds to read one token; `None`: never seen.
+    /// What computing a prompt costs here; `None`: never seen.
+    pub fn prefill(&self) -> Option<Cost> {
+        self.prefill.cost()
+    }
+
+    /// Seconds to read one token of a prompt of usual length; `None`: never seen.
     pub fn prefill_s_per_token(&self) -> Option<f64> {
-        self.prefill.value(PRIOR_TOKENS)
+        let whole = Work::of(TYPICAL_TOKENS, 0);
+        self.prefill.cost().map(|cost| cost.seconds(whole) / f64::from(TYPICAL_TOKENS))
     }
 
     pub fn service_s(&self) -> Option<f64> {
-        self.service_s.value(0.0)
+        self.service_s.value()
     }
 
     pub fn load_s(&self) -> Option<f64> {
-        self.load_s.value(0.0)
+        self.load_s.value()
     }
 
     pub fn decode_tokens_per_s(&self) -> Option<f64> {
-        self.decode.value(0.0)
+        self.decode.value()
+    }
+
+    /// Seconds that an answer takes of which at most so many tokens are wanted.
+    pub fn answer_s(&self, max_tokens: Option<u32>) -> Option<f64> {
+        let most = max_tokens.zip(self.decode.value()).filter(|(_, rate)| *rate > 0.0);
+        let most_s = most.map_or(f64::INFINITY, |(tokens, rate)| f64::from(tokens) / rate);
+        self.answer_s.value().map(|seconds| seconds.min(most_s))
+    }
+
+    /// Seconds of prefill that a request has taken on average.
+    pub fn read_s(&self) -> Option<f64> {
+        self.read_s.value()
     }
 }
 
@@ -96,29 +130,37 @@ const KEPT: f64 = 0.95;
 
 /// A quotient of two sums in which old samples fade.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Ratio {
+pub struct Ratio {
     above: f64,
     below: f64,
 }
 
 impl Ratio {
-    fn learn(&mut self, above: f64, below: f64) {
+    pub fn learn(&mut self, above: f64, below: f64) {
         if above.is_finite() && below.is_finite() && above >= 0.0 && below > 0.0 {
             self.above = KEPT * self.above + above;
             self.below = KEPT * self.below + below;
         }
     }
 
-    fn value(&self, prior_below: f64) -> Option<f64> {
-        (self.below > 0.0).then(|| self.above / (self.below + prior_below))
+    pub fn value(&self) -> Option<f64> {
+        (self.below > 0.0).then(|| self.above / self.below)
+    }
+
+    /// With a prior value that weighs as much as `weight` of what is below.
+    pub fn value_with(&self, prior: f64, weight: f64) -> f64 {
+        (self.above + prior * weight) / (self.below + weight)
     }
 }
 
 /// The middle of `values`, the lower of two; `None` of none.
 pub fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
     let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    values.get(values.len().saturating_sub(1) / 2).copied()
+    let middle = values.len().saturating_sub(1) / 2;
+    if values.is_empty() {
+        return None;
+    }
+    Some(*values.select_nth_unstable_by(middle, f64::total_cmp).1)
 }
 
 #[cfg(test)]
@@ -126,32 +168,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn follows_a_change_of_speed() {
+    fn an_answer_is_no_longer_than_it_may_be() {
         let mut speed = Speed::default();
-        assert_eq!(speed.prefill_s_per_token(), None);
-        for _ in 0..100 {
-            speed.learn_prefill(2000, 1.0);
-        }
-        let before = speed.prefill_s_per_token().unwrap_or_default();
-        assert!((before - 0.0005).abs() < 0.00002, "{before}");
-        for _ in 0..100 {
-            speed.learn_prefill(2000, 2.0);
-        }
-        let after = speed.prefill_s_per_token().unwrap_or_default();
-        assert!((after - 0.001).abs() < 0.00004, "{after}");
+        assert_eq!(speed.answer_s(Some(5)), None);
+        speed.learn_answer(Some(100), 10.0);
+        assert_eq!((speed.answer_s(None), speed.answer_s(Some(50))), (Some(10.0), Some(5.0)));
     }
 
     #[test]
     fn another_run_begins_with_what_was_known() {
         let mut speed = Speed::default();
         assert_eq!(speed.pace(), None);
-        speed.learn_prefill(500, 0.25);
+        for second in 0..100 {
+            speed.learn_prefill(Work::of(2000, 0), 1.0, Moment::from_secs(second));
+        }
         speed.learn_service(3.0);
-        speed.learn_decode(100, 2.0);
+        speed.learn_answer(Some(100), 2.0);
         let mut next = Speed::default();
-        next.recall(&speed.pace().unwrap_or_default());
+        next.recall(&speed.pace().unwrap_or_default(), Moment::from_secs(1));
         let near = |a: Option<f64>, b: Option<f64>| match (a, b) {
-            (Some(a), Some(b)) => (a - b).abs() < 1e-9,
+            (Some(a), Some(b)) => (a / b - 1.0).abs() < 0.02,
             (a, b) => a == b,
         };
         assert!(near(next.prefill_s_per_token(), speed.prefill_s_per_token()), "{next:?}");
@@ -159,16 +195,11 @@ mod tests {
         assert_eq!(next.load_s(), None);
         let mut broken = Speed::default();
         let nan = Some(f64::NAN);
-        broken.recall(&Pace { prefill_s_per_token: nan, service_s: nan, load_s: nan, decode_tokens_per_s: nan });
+        broken.recall(
+            &Pace { prefill_s_per_token: nan, service_s: nan, load_s: nan, decode_tokens_per_s: nan },
+            Moment::default(),
+        );
         assert_eq!(broken, Speed::default());
-    }
-
-    #[test]
-    fn tiny_prompts_do_not_look_like_a_slow_node() {
-        let mut speed = Speed::default();
-        speed.learn_prefill(5, 0.050);
-        let per_token = speed.prefill_s_per_token().unwrap_or_default();
-        assert!(2000.0 * per_token < 0.5, "{per_token}");
     }
 
     #[test]
@@ -176,7 +207,9 @@ mod tests {
         let mut speed = Speed::default();
         for nonsense in [f64::NAN, f64::INFINITY, -1.0] {
             speed.learn_service(nonsense);
-            speed.learn_decode(5, 0.0);
+            speed.learn_load(nonsense);
+            speed.learn_answer(None, nonsense);
+            speed.learn_prefill(Work::of(5, 0), nonsense, Moment(0));
         }
         assert_eq!(speed, Speed::default());
     }

@@ -13,17 +13,18 @@ use std::time::Duration;
 
 use super::ask::{Ask, Priority};
 use super::budget::RetryBudget;
+use super::estimate::Work;
 use super::moment::Moment;
-use super::prefix::Prefixes;
+use super::prefix::{Left, Prefixes};
 use super::queue::Queue;
 use super::report::Report;
 use super::runner::RunnerOptions;
-use super::session::Sessions;
+use super::session::{Pin, Sessions, domain};
 use super::table::Upstreams;
 use super::upstream::{Foreign, Holding, Spec, Traits, Upstream};
 use super::{laws, select::Row};
 
-pub use rules::Rules;
+pub use rules::{EXTERNALITY_WEIGHT, Rules};
 
 /// An upstream for the length of the process; never used again for another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
@@ -45,11 +46,18 @@ pub struct Asked {
     pub running: u32,
 }
 
+/// What an engine found of a prompt in its cache, by its own count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cached {
+    pub prompt_tokens: u32,
+    pub cached_tokens: u32,
+}
+
 /// How an attempt ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The answer came to its end.
-    Done { output_tokens: Option<u32> },
+    Done { output_tokens: Option<u32>, cached: Option<Cached> },
     /// The client left, or the request was refused by its own fault: says nothing about the upstream.
     Void,
     /// It failed with this model.
@@ -98,8 +106,12 @@ pub(super) struct Booking {
     /// Options that the node was sent, where its models are loaded with them.
     sent: Option<RunnerOptions>,
     pub booked_at: Moment,
+    /// It had waited here for so long.
+    waited: Duration,
     pub first_byte_at: Option<Moment>,
-    uncached_tokens: u32,
+    /// The link that ends its prompt, once it is answered.
+    end: Option<u64>,
+    prompt_tokens: u32,
     start: Start,
     /// Silence for longer than this is not right.
     pub patience: Duration,
@@ -109,7 +121,10 @@ pub(super) struct Booking {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Start {
     FreeSlot,
+    /// Behind our own.
     Queued,
+    /// Behind others' requests, of which nothing more is known.
+    Foreign,
     ColdModel,
 }
 
@@ -198,6 +213,7 @@ impl Fleet {
         let upstream = &mut self.upstreams[id];
         upstream.read_at = Some(asked.at);
         upstream.reported_slots = report.slots.or(upstream.reported_slots);
+        upstream.reported_cache_tokens = report.cache_tokens.or(upstream.reported_cache_tokens);
         if let Some(load) = report.load {
             let requests = load.requests().saturating_sub(ours);
             upstream.foreign = Some(Foreign { told: load, requests, asked_at: asked.at });
@@ -208,7 +224,12 @@ impl Fleet {
         }
         for model in &report.models {
             if let Some(held) = self.holding_named(id, &model.name) {
-                self.holdings[held.0 as usize].learn(model, engine.fixed_models, asked.at, now);
+                let holding = &mut self.holdings[held.0 as usize];
+                let was_resident = holding.resident;
+                holding.learn(model, engine.fixed_models, asked.at, now);
+                if was_resident && !holding.resident {
+                    self.prefixes.clear(held);
+                }
             }
         }
         self.forget_unlisted(id);
@@ -251,6 +272,7 @@ impl Fleet {
         if let Some(holding) = held.and_then(|held| self.holdings.get_mut(held.0 as usize)) {
             holding.unload(now);
         }
+        held.into_iter().for_each(|held| self.prefixes.clear(held));
     }
 
     /// Books the upstream that a decision's row names; in the same critical section as the decision.
@@ -265,7 +287,8 @@ impl Fleet {
         let foreign = upstream.foreign_requests(now, self.rules.stale_after);
         let start = match () {
             _ if cold => Start::ColdModel,
-            _ if holding.running.saturating_add(foreign) >= slots => Start::Queued,
+            _ if holding.running >= slots => Start::Queued,
+            _ if holding.running.saturating_add(foreign) >= slots => Start::Foreign,
             _ => Start::FreeSlot,
         };
         let runs_model = ask.endpoint.runs_model();
@@ -276,9 +299,14 @@ impl Fleet {
             holding.running += 1;
             holding.batch_running += u32::from(ask.priority == Priority::Batch);
             holding.usage.add(1, ask.prompt_tokens, now);
+            if cold && (holding.loading_since.is_none() || reloads) {
+                self.prefixes.clear(row.holding);
+            }
             if cold && holding.loading_since.is_none() {
                 holding.loading_since = Some(now);
             }
+            holding.line.join(lease, Work::of(ask.prompt_tokens, row.covered_tokens), now);
+            self.prefixes.book(lease, row.holding, upstream.capacity(holding), ask, now);
         }
         let sent = row.misfit.as_ref().map_or(ask.runner, |misfit| misfit.sent());
         let sent = Some(sent).filter(|_| runs_model && upstream.loads_by_options());
@@ -286,15 +314,16 @@ impl Fleet {
             // Requests are served in order: those that come now find it loaded so.
             holding.context_tokens = holding.runner.serves(sent, holding.context_tokens, now);
         }
-        let uncached_tokens = ask.prompt_tokens.saturating_sub(row.covered_tokens);
         let booking = Booking {
             upstream: row.upstream,
             holding: row.holding,
             runs_model,
             priority: ask.priority,
             booked_at: now,
+            waited: self.queue.waited_by_now(now),
             first_byte_at: None,
-            uncached_tokens,
+            end: None,
+            prompt_tokens: ask.prompt_tokens,
             start,
             sent,
             patience: self.rules.silence.patience(holding, ask, cold),
@@ -310,6 +339,7 @@ impl Fleet {
             return;
         };
         booking.first_byte_at = Some(now);
+        booking.end = ask.chain.end().filter(|_| ask.endpoint.is_conversation()).map(|end| end.within(domain(ask)));
         let booking = booking.clone();
         let upstream = &mut self.upstreams[booking.upstream];
         upstream.answered_at = Some(now);
@@ -325,10 +355,12 @@ impl Fleet {
         if holding.breaker.answered(booking.booked_at, now) {
             holding.slow_start.begin(now);
         }
-        holding.learn_first_byte(&booking, now);
+        self.prefixes.first_byte(lease, now);
+        holding.learn_first_byte(lease, &booking, self.prefixes.placed(lease), now);
         if ask.endpoint.is_conversation() {
-            self.sessions.pin(ask, booking.upstream, now);
-            self.prefixes.learn(ask, booking.upstream, now);
+            let before = self.sessions.pin(ask, booking.upstream, now);
+            let rested = |pin: Pin| booking.booked_at.since(pin.rests_since).saturating_sub(booking.waited);
+            self.prefixes.turn(before.map(rested));
         }
         laws::check(self);
     }
@@ -340,7 +372,13 @@ impl Fleet {
         upstream.in_flight -= 1;
         self.learn_outcome(lease, &booking, outcome, now);
         if booking.runs_model {
-            self.holdings[booking.holding.0 as usize].learn_end(&booking, outcome, now);
+            self.holdings[booking.holding.0 as usize].learn_end(lease, &booking, outcome, now);
+            let left = match outcome {
+                Outcome::Done { output_tokens, cached } => Left { output_tokens, cached },
+                _ => Left::default(),
+            };
+            self.prefixes.end(lease, left, now);
+            booking.end.into_iter().for_each(|end| self.sessions.rests(end, now));
         }
         self.forget_gone(booking.upstream);
         laws::check(self);

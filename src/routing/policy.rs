@@ -1,6 +1,6 @@
 //! By what the eligible upstreams are ranked.
 //!
-//! `fleet` is Warmgate's own; the others are the ones people know from LiteLLM. Whatever the policy,
+//! `fleet` and `expected_ttft` are Warmgate's own; the others are the ones people know from LiteLLM. Whatever the policy,
 //! the eight signals are worked out and shown. What ties goes where no model has to be loaded anew for its
 //! options, and then by the rendezvous hash.
 
@@ -17,6 +17,8 @@ pub enum Policy {
     /// The sum of the eight signals.
     #[default]
     Fleet,
+    /// The least expected cost in time, own and others'; the same signals, in seconds.
+    ExpectedTtft,
     /// Weighted chance.
     Shuffle,
     /// The fewest requests for its slots.
@@ -29,7 +31,7 @@ pub enum Policy {
     Cost,
 }
 
-/// What policies other than `fleet` go by.
+/// What policies other than `fleet` and `expected_ttft` go by.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Merits {
     pub weight: f64,
@@ -40,13 +42,14 @@ pub struct Merits {
     pub used: f64,
 }
 
-/// Scores this close to the best are a tie.
+/// Scores this close to the best are a tie: points, or seconds.
 const TIE: f64 = 0.05;
 
 impl Policy {
     /// As they are written in a configuration.
-    pub const NAMES: [(&'static str, Policy); 6] = [
+    pub const NAMES: [(&'static str, Policy); 7] = [
         ("fleet", Policy::Fleet),
+        ("expected_ttft", Policy::ExpectedTtft),
         ("shuffle", Policy::Shuffle),
         ("least_busy", Policy::LeastBusy),
         ("latency", Policy::Latency),
@@ -64,16 +67,19 @@ impl Policy {
         let rendezvous = |row: &Row| mix(tie, row.name_hash);
         // As good as a tie, but whoever uses the model as it is would lose it: such a node comes last.
         let gently = |a: &Row, b: &Row| a.reloads().cmp(&b.reloads());
-        rows.sort_by(|a, b| {
+        let mut order: Vec<usize> = (0..rows.len()).collect();
+        order.sort_by(|a, b| {
+            let (a, b) = (&rows[*a], &rows[*b]);
             let by_rank = self.order(a, b, best, chance).then_with(|| gently(a, b));
             by_rank.then_with(|| rendezvous(b).cmp(&rendezvous(a)))
         });
+        put_in(order, rows);
     }
 
     fn order(self, a: &Row, b: &Row, best: f64, chance: u64) -> Ordering {
         let ascending = |key: fn(&Row) -> f64| key(a).total_cmp(&key(b));
         match self {
-            Policy::Fleet => level(b, best).total_cmp(&level(a, best)),
+            Policy::Fleet | Policy::ExpectedTtft => level(b, best).total_cmp(&level(a, best)),
             Policy::Shuffle => ticket(a, chance).total_cmp(&ticket(b, chance)),
             Policy::LeastBusy => ascending(|row| row.depth),
             Policy::Latency => ascending(|row| row.merits.first_token_s),
@@ -83,8 +89,26 @@ impl Policy {
     }
 }
 
+/// Rows are large: each is moved once, and not once for every comparison.
+fn put_in(mut order: Vec<usize>, rows: &mut [Row]) {
+    for place in 0..order.len() {
+        let mut from = order[place];
+        // What stood there has been moved on.
+        while from < place {
+            from = order[from];
+        }
+        rows.swap(place, from);
+        order[place] = from;
+    }
+}
+
+/// Whether a score is as good as the best.
+pub(super) fn is_tie(score: f64, best: f64) -> bool {
+    score >= best - TIE
+}
+
 fn level(row: &Row, best: f64) -> f64 {
-    if row.score >= best - TIE { f64::INFINITY } else { row.score }
+    if is_tie(row.score, best) { f64::INFINITY } else { row.score }
 }
 
 /// The smallest ticket wins, in proportion to the weights (exponential races; Efraimidis and Spirakis,

@@ -1,45 +1,95 @@
-//! Which upstreams have seen which beginnings of prompts.
+//! Which upstreams hold which beginnings of prompts, as far as what they can hold allows.
 //!
-//! For a conversation without a pin the longest known prefix says where part of its prompt is likely
-//! cached: a shared system prompt, a branch, a retried tool call. It is a belief about what was sent,
-//! not about what an engine still holds.
+//! What was sent to a node is held there from the moment it was booked: whoever is sent there next with the
+//! same beginning comes after it. It is held no longer than the engine can: a conversation that came into
+//! another's slot has displaced it, and blocks beyond the store's size have left, the longest unused first.
+//! Engines that count what they found in their cache correct the belief. Bounded in copies of links (L8).
 
+mod cache;
+mod index;
+mod prospect;
+mod returning;
+
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::aged::Aged;
+pub use cache::{CacheKind, Capacity};
+pub use prospect::{Prospect, Prospects};
+
 use super::ask::Ask;
 use super::chain::Link;
-use super::fleet::UpstreamId;
+use super::fleet::{Cached, HoldingId, LeaseId};
 use super::moment::Moment;
 use super::session::domain;
+use cache::{Cache, Choice, Place};
+use index::{Index, List, MAX_COPIES, PlaceId};
+use returning::Returning;
 
 pub struct Prefixes {
-    owners: Aged<Owners>,
+    index: Index,
+    places: Vec<Place>,
+    free_places: Vec<PlaceId>,
+    /// By holding.
+    caches: Vec<Cache>,
+    stays: BTreeMap<LeaseId, Stay>,
+    returning: Returning,
     ttl: Duration,
+    /// Where to look next for what may be forgotten.
+    hand: usize,
 }
-
-/// Beginnings remembered in all: about 40 bytes each.
-const MAX_LINKS: usize = 1 << 18;
 
 /// Links of one prompt that are learnt from each of its two sides; a prompt of megabytes must not push out everybody
 /// else's.
 const MAX_LINKS_A_SIDE: usize = 512;
 
-/// Upstreams remembered for one beginning; what more nodes than these hold is everywhere anyway.
-const OWNERS_PER_LINK: usize = 4;
+/// Places among which the longest unused copy is looked for when one has to go.
+const PLACES_COMPARED: usize = 8;
 
-#[derive(Clone, Copy, Default)]
-struct Owners([Option<Owner>; OWNERS_PER_LINK]);
+/// Shares of a prompt, as believed and as told, that differ by more than this differ. What is still on its way
+/// counts as held here and not there, so that smaller differences mean nothing.
+const SAME_SHARE: f64 = 0.25;
 
-#[derive(Clone, Copy)]
-struct Owner {
-    upstream: UpstreamId,
-    at: Moment,
+/// A request that an engine has.
+#[derive(Debug)]
+struct Stay {
+    holding: HoldingId,
+    capacity: Capacity,
+    /// Keys of its links, and the tokens up to each.
+    links: Vec<(u64, u32)>,
+    prompt_tokens: u32,
+    /// `None`: it waits for a slot.
+    placed: Option<Placed>,
+    answered: bool,
+}
+
+/// Where a request is computed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Placed {
+    place: PlaceId,
+    pub at: Moment,
+    /// Tokens of the prompt that were there.
+    pub found: u32,
+}
+
+/// How a request left its engine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Left {
+    pub output_tokens: Option<u32>,
+    pub cached: Option<Cached>,
 }
 
 impl Prefixes {
     pub fn new(ttl: Duration) -> Prefixes {
-        Prefixes { owners: Aged::new(MAX_LINKS), ttl }
+        Prefixes {
+            index: Index::new(),
+            places: Vec::new(),
+            free_places: Vec::new(),
+            caches: Vec::new(),
+            stays: BTreeMap::new(),
+            returning: Returning::default(),
+            ttl,
+            hand: 0,
+        }
     }
 
     /// How long a beginning is believed from now on.
@@ -47,54 +97,266 @@ impl Prefixes {
         self.ttl = ttl;
     }
 
-    /// For each upstream that knows any of it: how many tokens of the prompt, at most, it has seen.
-    pub fn covered(&self, ask: &Ask, now: Moment) -> Vec<(UpstreamId, u32)> {
+    /// A request is sent there.
+    pub fn book(&mut self, lease: LeaseId, holding: HoldingId, capacity: Capacity, ask: &Ask, now: Moment) {
         let domain = domain(ask);
-        let mut covered: Vec<(UpstreamId, u32)> = Vec::new();
-        for link in learnt_links(ask).rev() {
-            for owner in self.owners.get(link.within(domain)).into_iter().flat_map(|owners| owners.0).flatten() {
-                let known = covered.iter().any(|(upstream, _)| *upstream == owner.upstream);
-                if !known && now.since(owner.at) < self.ttl {
-                    covered.push((owner.upstream, link.tokens));
-                }
-            }
+        let links = if ask.endpoint.is_conversation() {
+            learnt_links(ask).map(|link| (link.within(domain), link.tokens)).collect()
+        } else {
+            Vec::new()
+        };
+        let at = holding.0 as usize;
+        if self.caches.len() <= at {
+            self.caches.resize_with(at + 1, Cache::default);
         }
-        covered
+        let mut stay =
+            Stay { holding, capacity, links, prompt_tokens: ask.prompt_tokens, placed: None, answered: false };
+        if self.caches[at].waiting.is_empty() {
+            self.place(lease, &mut stay, now);
+        }
+        if stay.placed.is_none() {
+            self.caches[at].waiting.push_back(lease);
+        }
+        self.stays.insert(lease, stay);
     }
 
-    /// Remembers that `upstream` began to answer `ask`, and so has read its prompt.
-    pub fn learn(&mut self, ask: &Ask, upstream: UpstreamId, now: Moment) {
-        let domain = domain(ask);
-        for link in learnt_links(ask) {
-            let key = link.within(domain);
-            let mut owners = self.owners.remove(key).unwrap_or_default();
-            owners.add(Owner { upstream, at: now });
-            self.owners.insert(key, owners);
+    /// Its first byte came: it is being computed.
+    pub fn first_byte(&mut self, lease: LeaseId, now: Moment) {
+        let Some(mut stay) = self.stays.remove(&lease) else { return };
+        if stay.placed.is_none() {
+            // There are more slots than were thought of.
+            self.caches[stay.holding.0 as usize].waiting.retain(|waiting| *waiting != lease);
+            self.place_anywhere(lease, &mut stay, now);
         }
+        stay.answered = true;
+        self.stays.insert(lease, stay);
+    }
+
+    /// It is over; who waits for its slot has it now.
+    pub fn end(&mut self, lease: LeaseId, left: Left, now: Moment) {
+        let Some(stay) = self.stays.remove(&lease) else { return };
+        let cache = &mut self.caches[stay.holding.0 as usize];
+        let Some(placed) = stay.placed else { return cache.waiting.retain(|waiting| *waiting != lease) };
+        if let Some(cached) = left.cached.filter(|_| stay.answered) {
+            self.correct(&stay, placed, cached, now);
+        }
+        let answer_tokens = left.output_tokens.unwrap_or(0);
+        match stay.answered {
+            true => {
+                let end = stay.links.last().and_then(|(key, _)| self.index.find(*key, placed.place));
+                end.into_iter().for_each(|id| self.index.answered(id, answer_tokens));
+            }
+            // How far it came, nobody knows.
+            false => self.forget_beyond(&stay, placed.place, placed.found),
+        }
+        let place = &mut self.places[placed.place as usize];
+        if place.busy == Some(lease) {
+            (place.busy, place.used_at, place.answer_tokens) = (None, now, answer_tokens);
+            self.place_next(stay.holding, now);
+        }
+    }
+
+    /// The model has left that node's memory, and its cache with it.
+    pub fn clear(&mut self, holding: HoldingId) {
+        let Some(cache) = self.caches.get(holding.0 as usize) else { return };
+        for id in &cache.places {
+            let place = &mut self.places[*id as usize];
+            while place.list.copies > 0 {
+                self.index.drop_oldest(&mut place.list);
+            }
+            place.answer_tokens = 0;
+        }
+    }
+
+    /// The holding is gone, and its number may be another's one day.
+    pub fn forget(&mut self, holding: HoldingId) {
+        self.clear(holding);
+        if let Some(cache) = self.caches.get_mut(holding.0 as usize) {
+            self.free_places.append(&mut cache.places);
+            *cache = Cache::default();
+        }
+        self.stays.retain(|_, stay| stay.holding != holding);
+    }
+
+    /// A turn came of a conversation whose last one ended so long ago, or a new conversation.
+    pub fn turn(&mut self, pause: Option<Duration>) {
+        self.returning.turn(pause);
+    }
+
+    /// Where a request is computed, once it is.
+    pub fn placed(&self, lease: LeaseId) -> Option<Placed> {
+        self.stays.get(&lease)?.placed
     }
 
     pub fn len(&self) -> usize {
-        self.owners.len()
+        self.index.len()
     }
 
     pub fn is_empty(&self) -> bool {
-        self.owners.is_empty()
+        self.len() == 0
     }
 
     pub fn max_links(&self) -> usize {
-        self.owners.max_entries()
+        MAX_COPIES
+    }
+
+    fn place(&mut self, lease: LeaseId, stay: &mut Stay, now: Moment) {
+        let at = stay.holding.0 as usize;
+        let place = match stay.capacity {
+            Capacity::Tokens(_) => match self.caches[at].places.first() {
+                Some(place) => *place,
+                None => self.new_place(stay.holding, now),
+            },
+            Capacity::Slots { count, .. } => {
+                let found = |place| self.found(&stay.links, place);
+                match self.caches[at].choose(&self.places, count, stay.prompt_tokens, found) {
+                    Choice::Place(place, _) => place,
+                    Choice::Empty => self.new_place(stay.holding, now),
+                    Choice::Full => return,
+                }
+            }
+        };
+        self.settle(lease, stay, place, now);
+    }
+
+    fn place_anywhere(&mut self, lease: LeaseId, stay: &mut Stay, now: Moment) {
+        self.place(lease, stay, now);
+        if stay.placed.is_none() {
+            let place = match self.caches[stay.holding.0 as usize].places.len() {
+                0..cache::MAX_PLACES => self.new_place(stay.holding, now),
+                _ => return,
+            };
+            self.settle(lease, stay, place, now);
+        }
+    }
+
+    fn place_next(&mut self, holding: HoldingId, now: Moment) {
+        let Some(next) = self.caches[holding.0 as usize].waiting.pop_front() else { return };
+        let Some(mut stay) = self.stays.remove(&next) else { return };
+        self.place(next, &mut stay, now);
+        if stay.placed.is_none() {
+            self.caches[holding.0 as usize].waiting.push_front(next);
+        }
+        self.stays.insert(next, stay);
+    }
+
+    fn settle(&mut self, lease: LeaseId, stay: &mut Stay, at: PlaceId, now: Moment) {
+        let found = self.found(&stay.links, at).min(stay.prompt_tokens);
+        stay.placed = Some(Placed { place: at, at: now, found });
+        self.hold(&stay.links, at, now);
+        let (per_slot, most) = match stay.capacity {
+            Capacity::Slots { .. } => (true, u64::MAX),
+            Capacity::Tokens(told) => (false, self.caches[stay.holding.0 as usize].tokens(told)),
+        };
+        let place = &mut self.places[at as usize];
+        if per_slot {
+            place.busy = Some(lease);
+            place.answer_tokens = 0;
+            while place.list.copies > stay.links.len() as u32 {
+                self.index.drop_oldest(&mut place.list);
+            }
+        }
+        while place.list.tokens > most {
+            self.index.drop_oldest(&mut place.list);
+        }
+    }
+
+    /// Marks the links as just used there, the beginning last, so that it stays the longest.
+    fn hold(&mut self, links: &[(u64, u32)], at: PlaceId, now: Moment) {
+        let now_s = seconds(now);
+        for (index, (key, tokens)) in links.iter().enumerate().rev() {
+            let before = index.checked_sub(1).map_or(0, |before| links[before].1);
+            match self.index.find(*key, at) {
+                Some(copy) => self.index.touch(&mut self.places[at as usize].list, copy, now_s),
+                None => {
+                    if self.index.is_full() {
+                        self.erode();
+                    }
+                    let list = &mut self.places[at as usize].list;
+                    self.index.add(list, at, *key, tokens.saturating_sub(before), now_s);
+                }
+            }
+        }
+    }
+
+    /// Tokens of a prompt that are in a place.
+    fn found(&self, links: &[(u64, u32)], place: PlaceId) -> u32 {
+        let held = links.iter().enumerate().rev().find_map(|(index, (key, tokens))| {
+            let copy = self.index.copies_of(*key).find(|copy| copy.place == place)?;
+            Some(tokens + answer(copy, links.get(index + 1).map(|(_, next)| next - tokens)))
+        });
+        held.unwrap_or(0)
+    }
+
+    fn forget_beyond(&mut self, stay: &Stay, place: PlaceId, found: u32) {
+        for (key, tokens) in stay.links.iter().rev() {
+            if *tokens <= found {
+                break;
+            }
+            if let Some(copy) = self.index.find(*key, place) {
+                self.index.drop(&mut self.places[place as usize].list, copy);
+            }
+        }
+    }
+
+    /// The engine told how much of a prompt it found.
+    fn correct(&mut self, stay: &Stay, placed: Placed, cached: Cached, now: Moment) {
+        let believed = f64::from(placed.found) / f64::from(stay.prompt_tokens.max(1));
+        let told = f64::from(cached.cached_tokens) / f64::from(cached.prompt_tokens.max(1));
+        let cache = &mut self.caches[stay.holding.0 as usize];
+        if matches!(stay.capacity, Capacity::Tokens(None)) {
+            match told - believed {
+                less if less < -SAME_SHARE => cache.had_less(),
+                more if more > SAME_SHARE => cache.had_more(),
+                _ => {}
+            }
+        }
+        let place = &mut self.places[placed.place as usize];
+        let most = match stay.capacity {
+            Capacity::Tokens(told) => cache.tokens(told),
+            Capacity::Slots { .. } => u64::MAX,
+        };
+        while place.list.tokens > most {
+            self.index.drop_oldest(&mut place.list);
+        }
+        place.used_at = now;
+    }
+
+    fn new_place(&mut self, holding: HoldingId, now: Moment) -> PlaceId {
+        let made = Place { holding, list: List::default(), busy: None, used_at: now, answer_tokens: 0 };
+        let id = match self.free_places.pop() {
+            Some(id) => {
+                self.places[id as usize] = made;
+                id
+            }
+            None => {
+                self.places.push(made);
+                self.places.len() as PlaceId - 1
+            }
+        };
+        self.caches[holding.0 as usize].places.push(id);
+        id
+    }
+
+    /// Makes room for one copy: of a few places, the one whose oldest copy is the longest unused loses it.
+    fn erode(&mut self) {
+        let count = self.places.len();
+        let all = (0..count).map(|step| (self.hand + step) % count.max(1));
+        let some = all.filter(|place| self.places[*place].list.copies > 0).take(PLACES_COMPARED);
+        let Some(place) = some.min_by_key(|place| self.index.oldest_at_s(&self.places[*place].list)) else { return };
+        self.hand = place + 1;
+        let place = &mut self.places[place];
+        self.index.drop_oldest(&mut place.list);
     }
 }
 
-impl Owners {
-    /// Puts `owner` in the place of its older self, else of nobody, else of the longest unseen.
-    fn add(&mut self, owner: Owner) {
-        let same = self.0.iter().position(|held| held.is_some_and(|held| held.upstream == owner.upstream));
-        let place = same.or_else(|| (0..OWNERS_PER_LINK).min_by_key(|place| self.0[*place].map(|held| held.at)));
-        if let Some(place) = place {
-            self.0[place] = Some(owner);
-        }
-    }
+/// Of an answer that stands behind a link, what the next turn repeats, which takes it up in so many tokens.
+fn answer(copy: &index::Copy, next: Option<u32>) -> u32 {
+    copy.answer_tokens.min(next.unwrap_or(0))
+}
+
+fn seconds(now: Moment) -> u32 {
+    u32::try_from(now.0 / 1_000_000).unwrap_or(u32::MAX)
 }
 
 fn learnt_links(ask: &Ask) -> impl DoubleEndedIterator<Item = &Link> {
@@ -105,56 +367,4 @@ fn learnt_links(ask: &Ask) -> impl DoubleEndedIterator<Item = &Link> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::routing::chain::Chain;
-
-    fn ask(hashes: &[u64]) -> Ask {
-        let links = hashes.iter().zip(1..).map(|(hash, n)| Link { hash: *hash, tokens: 100 * n, ends_message: true });
-        Ask { chain: Chain { links: links.collect(), root: 0 }, ..Ask::plain() }
-    }
-
-    #[test]
-    fn the_longest_known_beginning_counts() {
-        let mut prefixes = Prefixes::new(Duration::from_secs(60));
-        prefixes.learn(&ask(&[1, 2, 3]), UpstreamId(0), Moment(0));
-        prefixes.learn(&ask(&[1, 9]), UpstreamId(1), Moment(0));
-        let mut covered = prefixes.covered(&ask(&[1, 2, 7, 8]), Moment(1));
-        covered.sort();
-        assert_eq!(covered, [(UpstreamId(0), 200), (UpstreamId(1), 100)]);
-        assert_eq!(prefixes.covered(&ask(&[4]), Moment(1)), []);
-        assert_eq!(prefixes.covered(&ask(&[1]), Moment::from_secs(60)), []);
-    }
-
-    #[test]
-    fn a_fifth_owner_takes_the_place_of_the_longest_unseen() {
-        let mut prefixes = Prefixes::new(Duration::from_secs(60));
-        for n in 0..5 {
-            prefixes.learn(&ask(&[1]), UpstreamId(n), Moment(u64::from(n)));
-        }
-        let mut owners: Vec<u32> = prefixes.covered(&ask(&[1]), Moment(9)).iter().map(|(id, _)| id.0).collect();
-        owners.sort();
-        assert_eq!(owners, [1, 2, 3, 4]);
-    }
-
-    #[test]
-    fn bal_06_the_index_has_an_end_whatever_comes() {
-        let mut prefixes = Prefixes::new(Duration::from_secs(60));
-        let most = prefixes.max_links() as u64;
-        for n in 0..most + 10_000 {
-            prefixes.learn(&ask(&[n]), UpstreamId((n % 4) as u32), Moment(n));
-        }
-        assert!(prefixes.len() <= prefixes.max_links(), "{}", prefixes.len());
-        assert_eq!(prefixes.covered(&ask(&[0]), Moment(most)), [], "the oldest made room");
-        assert_eq!(prefixes.covered(&ask(&[most + 9_999]), Moment(most + 10_000)).len(), 1);
-    }
-
-    #[test]
-    fn a_huge_prompt_is_learnt_at_both_ends() {
-        let links: Vec<u64> = (0..100_000).collect();
-        let mut prefixes = Prefixes::new(Duration::from_secs(60));
-        prefixes.learn(&ask(&links), UpstreamId(0), Moment(0));
-        assert_eq!(prefixes.len(), 2 * MAX_LINKS_A_SIDE);
-        assert_eq!(prefixes.covered(&ask(&links), Moment(1)), [(UpstreamId(0), 10_000_000)]);
-    }
-}
+mod tests;

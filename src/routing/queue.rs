@@ -9,6 +9,7 @@ mod turns;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::ask::Priority;
 use super::fleet::HoldingId;
@@ -54,6 +55,8 @@ pub struct Queue {
     classes: Turns<Priority>,
     tenants: BTreeMap<Priority, Turns<u64>>,
     sessions: BTreeMap<(Priority, u64), Turns<u64>>,
+    /// Whose turn it is to be looked at, by its request, and since when it has waited.
+    looked_at: Option<(u64, Moment)>,
 }
 
 impl Queue {
@@ -67,6 +70,22 @@ impl Queue {
 
     pub fn is_empty(&self) -> bool {
         self.waiters.is_empty()
+    }
+
+    /// How long a request has waited, if it is the one that is looked at; one that has just come has not.
+    pub fn waited(&self, request: u64, now: Moment) -> Duration {
+        let since = self.looked_at.filter(|(looked_at, _)| *looked_at == request).map(|(_, since)| since);
+        since.map_or(Duration::ZERO, |since| now.since(since))
+    }
+
+    /// How long the one that is looked at has waited.
+    pub(super) fn waited_by_now(&self, now: Moment) -> Duration {
+        self.looked_at.map_or(Duration::ZERO, |(_, since)| now.since(since))
+    }
+
+    pub(super) fn look_at(&mut self, waiter: Option<WaiterId>) {
+        let waiter = waiter.and_then(|id| self.waiters.get(&id));
+        self.looked_at = waiter.map(|waiter| (waiter.query.request, waiter.since));
     }
 
     pub fn get(&self, id: WaiterId) -> Option<&Waiter> {

@@ -52,5 +52,7 @@ pub struct Report {
     pub models: Vec<ModelReport>,
     /// Parallel requests a model, where the engine tells.
     pub slots: Option<u32>,
+    /// Tokens that its prefix cache holds, where the engine tells.
+    pub cache_tokens: Option<u64>,
     pub load: Option<Load>,
 }

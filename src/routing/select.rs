@@ -5,6 +5,7 @@
 //! whatever order the upstreams were listed (L6). What it found is kept as the request's receipt.
 
 mod belief;
+mod forecast;
 mod going_on;
 mod herd;
 mod offer;
@@ -20,7 +21,7 @@ use super::candidate::FirstToken;
 use super::fleet::{Fleet, HoldingId, UpstreamId};
 use super::group::Target;
 use super::moment::Moment;
-use super::policy::Merits;
+use super::policy::{Merits, Policy};
 use super::runner::Misfit;
 use super::session;
 use super::signal::Points;
@@ -54,6 +55,8 @@ pub struct Decision {
     pub usable_at: Option<Moment>,
     /// Nobody can be relied on: these are used because there is nobody else.
     pub last_resort: bool,
+    /// By which they are ranked.
+    pub policy: Policy,
 }
 
 impl Decision {
@@ -78,6 +81,7 @@ pub enum Elsewhere {
 pub struct Row {
     pub upstream: UpstreamId,
     pub holding: HoldingId,
+    /// What each signal says: points, or seconds under `expected_ttft`.
     pub points: Points,
     /// The sum of the points.
     pub score: f64,
@@ -85,6 +89,8 @@ pub struct Row {
     pub depth: f64,
     /// Tokens of the prompt that the upstream has likely cached.
     pub covered_tokens: u32,
+    /// What the conversation that it takes the place of will miss, as likely as it is to go on.
+    pub displaced_s: f64,
     pub merits: Merits,
     /// The upstream takes one more now.
     pub has_room: bool,
@@ -164,6 +170,7 @@ pub fn decide(fleet: &Fleet, query: &Query, now: Moment) -> Decision {
             decision.pin = decision.pin.or(other.pin);
             decision.usable_at = earliest(decision.usable_at, other.usable_at);
             decision.last_resort = other.last_resort;
+            decision.policy = other.policy;
             if !decision.rows.is_empty() {
                 return decision;
             }
@@ -238,16 +245,20 @@ fn decide_for(fleet: &Fleet, query: &Query, model: &str, last_resort: bool, now:
     let pin = if ask.endpoint.is_conversation() { fleet.sessions.find(ask, now) } else { None };
     let pin = pin.map(|pin| pin.upstream);
     let pinned = pin.filter(|pin| eligible.iter().any(|offer| fleet.holding(offer.holding).upstream == *pin));
-    let mut rows = judge(fleet, ask, &eligible, pinned, now);
+    let policy = fleet.rules.groups.find(model).and_then(|(group, _)| group.policy).unwrap_or(fleet.rules.policy);
+    let mut rows = judge(fleet, ask, &eligible, pinned, policy, now);
     drop_too_small(fleet, ask, &mut rows, &mut excluded);
     herd::hold_back(fleet, &mut rows, &mut excluded, now);
-    let policy = fleet.rules.groups.find(model).and_then(|(group, _)| group.policy).unwrap_or(fleet.rules.policy);
     let tie = session::conversation(ask).unwrap_or(query.request);
     policy.rank(&mut rows, tie, query.request);
     herd::send_trial(fleet, &mut rows, pinned, now);
     excluded.sort();
-    let admitted = if ask.endpoint.runs_model() { admit(policy, &rows) } else { rows.first().map(|row| row.holding) };
-    Decision { rows, excluded, pin, admitted, usable_at, last_resort }
+    let admitted = if ask.endpoint.runs_model() {
+        admit(policy, &rows, fleet.queue.waited(query.request, now))
+    } else {
+        rows.first().map(|row| row.holding)
+    };
+    Decision { rows, excluded, pin, admitted, usable_at, last_resort, policy }
 }
 
 /// Whether the upstream of `holding` takes a request at `endpoint` only when translated.
@@ -356,4 +367,4 @@ fn drop_too_small(fleet: &Fleet, ask: &Ask, rows: &mut Vec<Row>, excluded: &mut 
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -23,6 +23,8 @@ pub struct Pin {
     pub upstream: UpstreamId,
     /// When the first byte of the latest turn came.
     pub at: Moment,
+    /// When that turn's answer had ended; before that its first byte.
+    pub rests_since: Moment,
     pub turns: u32,
     /// Root link of the conversation: a name is believed only if this agrees.
     root: u64,
@@ -82,9 +84,9 @@ impl Sessions {
         named.or_else(|| ends.map(|link| link.within(domain)).find_map(kept)).map(|pin| pin.upstream)
     }
 
-    /// Remembers that `upstream` began to answer `ask`.
-    pub fn pin(&mut self, ask: &Ask, upstream: UpstreamId, now: Moment) {
-        let (Some(end), Some(root)) = (ask.chain.end(), ask.chain.root()) else { return };
+    /// Remembers that `upstream` began to answer `ask`; the pin that the conversation had before.
+    pub fn pin(&mut self, ask: &Ask, upstream: UpstreamId, now: Moment) -> Option<Pin> {
+        let (end, root) = (ask.chain.end()?, ask.chain.root()?);
         let domain = domain(ask);
         let (end_key, root) = (end.within(domain), root.within(domain));
         self.written += 1;
@@ -94,12 +96,20 @@ impl Sessions {
             self.continue_from(previous);
         }
         let turns = before.map_or(1, |(_, pin)| pin.turns.saturating_add(1));
-        let pin = Pin { upstream, at: now, turns, root, previous, continued: false };
+        let pin = Pin { upstream, at: now, rests_since: now, turns, root, previous, continued: false };
         self.pins.insert(end_key, pin);
         if let Some(named) = name_key(ask, domain)
             && self.live(named, now).is_none_or(|named| named.root == root)
         {
             self.pins.insert(named, Pin { previous: 0, ..pin });
+        }
+        before.map(|(_, pin)| pin)
+    }
+
+    /// The answer to a turn is over, and the conversation rests.
+    pub fn rests(&mut self, end: u64, now: Moment) {
+        if let Some(pin) = self.pins.remove(end) {
+            self.pins.insert(end, Pin { rests_since: now, ..pin });
         }
     }
 
@@ -108,14 +118,20 @@ impl Sessions {
     pub fn pin_context(&mut self, ask: &Ask, context: u64, upstream: UpstreamId, now: Moment) {
         let key = mix(domain(ask), context);
         self.written += 1;
-        self.pins.insert(key, Pin { upstream, at: now, turns: 1, root: key, previous: 0, continued: false });
+        self.pins.insert(
+            key,
+            Pin { upstream, at: now, rests_since: now, turns: 1, root: key, previous: 0, continued: false },
+        );
     }
 
     /// Remembers who made a response that may be stored there: only the maker can go on from it.
     pub fn pin_response(&mut self, ask: &Ask, response: u64, upstream: UpstreamId, now: Moment) {
         let key = response_key(ask, response);
         self.written += 1;
-        self.pins.insert(key, Pin { upstream, at: now, turns: 1, root: key, previous: 0, continued: false });
+        self.pins.insert(
+            key,
+            Pin { upstream, at: now, rests_since: now, turns: 1, root: key, previous: 0, continued: false },
+        );
     }
 
     /// Who made the response that `ask` goes on from, if that is remembered.
@@ -150,7 +166,7 @@ impl Sessions {
             return false;
         }
         let PinRecord { key, turns, root, previous, continued, .. } = *record;
-        self.pins.insert(key, Pin { upstream, at, turns, root, previous, continued });
+        self.pins.insert(key, Pin { upstream, at, rests_since: at, turns, root, previous, continued });
         self.written += 1;
         true
     }

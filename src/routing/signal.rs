@@ -5,6 +5,7 @@
 //! in `roster!` below; configuration, receipts, metrics labels and the property tests run over the
 //! roster. A signal reads one `Candidate` and its ask and answers in points, always finite; it knows
 //! of no other candidate, so the order in which upstreams are listed cannot matter (law L6).
+//! Under `policy: expected_ttft` the same eight answer in time: each a part of the expected cost.
 
 use serde::{Deserialize, Serialize};
 
@@ -24,6 +25,9 @@ mod session;
 pub trait Signal {
     /// Points for `candidate` serving `ask`; more is better.
     fn points(&self, candidate: &Candidate, ask: &Ask) -> f64;
+
+    /// What this rule is about, as seconds of the cost of serving `ask` there; never below zero.
+    fn cost_s(&self, candidate: &Candidate, ask: &Ask) -> f64;
 }
 
 macro_rules! roster {
@@ -42,6 +46,11 @@ macro_rules! roster {
             /// What each signal says, in the order of `NAMES`.
             pub fn points(&self, candidate: &Candidate, ask: &Ask) -> Points {
                 [$(self.$name.points(candidate, ask)),*]
+            }
+
+            /// By expected time: each signal's part of the cost, in seconds below zero.
+            pub fn seconds(&self, candidate: &Candidate, ask: &Ask) -> Points {
+                [$(0.0 - self.$name.cost_s(candidate, ask)),*]
             }
         }
 

@@ -66,7 +66,7 @@ impl Fleet {
             let held = self.upstream(id).and_then(|upstream| upstream.holdings.get(&record.model).copied());
             let holding = held.and_then(|held| self.holdings.get_mut(held.0 as usize));
             if let Some(holding) = holding.filter(|holding| holding.speed.pace().is_none()) {
-                holding.speed.recall(&record.pace);
+                holding.speed.recall(&record.pace, now);
                 restored.paces += 1;
             }
         }
@@ -81,6 +81,7 @@ mod tests {
     use crate::routing::chain::{Chain, Link};
     use crate::routing::fleet::Rules;
     use crate::routing::name::Naming;
+    use crate::routing::prefix::CacheKind;
     use crate::routing::report::{ModelReport, Report};
     use crate::routing::upstream::{Spec, Traits};
 
@@ -91,6 +92,7 @@ mod tests {
         lacks: &[],
         stores_responses: false,
         default_slots: 1,
+        cache: CacheKind::PerSlot,
         busy_statuses: &[],
     };
 

@@ -10,9 +10,11 @@ use super::ask::{Ask, Dialect, Endpoint};
 use super::breaker::Breaker;
 use super::chain::hash_text;
 use super::estimate::Speed;
-use super::fleet::{HoldingId, Rules, UpstreamId};
+use super::fleet::{HoldingId, LeaseId, Rules, UpstreamId};
+use super::line::Line;
 use super::moment::Moment;
 use super::name::Naming;
+use super::prefix::{CacheKind, Capacity};
 use super::report::{Abilities, Load};
 use super::runner::{Misfit, Room, Runner};
 use super::slow_start::SlowStart;
@@ -65,6 +67,8 @@ pub struct Traits {
     pub stores_responses: bool,
     /// Parallel requests a model, to divide depth by while nothing better is known.
     pub default_slots: u32,
+    /// How it keeps what it has read.
+    pub cache: CacheKind,
     /// Statuses by which it says that it has no place for a request now.
     pub busy_statuses: &'static [u16],
 }
@@ -88,6 +92,8 @@ pub struct Upstream {
     pub breaker: Breaker,
     pub slow_start: SlowStart,
     pub reported_slots: Option<u32>,
+    /// Tokens that its cache holds, where it tells.
+    pub reported_cache_tokens: Option<u64>,
     /// When the latest good reading was asked for.
     pub read_at: Option<Moment>,
     /// Live leases, for all models.
@@ -137,12 +143,16 @@ pub struct Holding {
     pub running: u32,
     /// Of these, those of batch requests.
     pub batch_running: u32,
-    /// Of these, those whose first byte has come.
-    pub answering: u32,
     /// Requests that wait here with this as their best node.
     pub waiting: u32,
     /// Of these, those of batch requests.
     pub batch_waiting: u32,
+    /// Live leases whose first byte has come.
+    pub answering: u32,
+    /// These, and when the first byte of each came.
+    pub(super) answers: Vec<(LeaseId, Moment)>,
+    /// Those whose first byte has not come.
+    pub(super) line: Line,
     /// The most that were ever answered side by side.
     pub answering_peak: u32,
     pub speed: Speed,
@@ -184,6 +194,7 @@ impl Upstream {
             breaker: Breaker::default(),
             slow_start: SlowStart::default(),
             reported_slots: None,
+            reported_cache_tokens: None,
             read_at: None,
             in_flight: 0,
             foreign: None,
@@ -247,6 +258,17 @@ impl Upstream {
         self.foreign.filter(|foreign| now.since(foreign.asked_at) < stale_after).map(|foreign| foreign.told)
     }
 
+    /// What the cache of a model here can hold.
+    pub fn capacity(&self, holding: &Holding) -> Capacity {
+        match self.spec.engine.map(|engine| engine.cache) {
+            Some(CacheKind::Blocks) => Capacity::Tokens(self.reported_cache_tokens),
+            Some(CacheKind::PerSlot) | None => {
+                let Slots { count, source } = self.slots(holding);
+                Capacity::Slots { count, known: source != SlotsSource::EngineDefault }
+            }
+        }
+    }
+
     /// Slots of a model here, by the rule of the first source that knows.
     pub fn slots(&self, holding: &Holding) -> Slots {
         let assumed = self.spec.engine.map_or(1, |engine| engine.default_slots).max(1);
@@ -292,6 +314,8 @@ impl Holding {
             waiting: 0,
             batch_waiting: 0,
             answering: 0,
+            answers: Vec::new(),
+            line: Line::default(),
             answering_peak: 0,
             speed: Speed::default(),
             usage: Usage::default(),

@@ -106,12 +106,18 @@ pub fn warmth(fleet: &Fleet, ask: &Ask, decision: &Decision, chosen: &Row, now: 
 }
 
 fn lost(fleet: &Fleet, ask: &Ask, from: UpstreamId, why: Why, chosen: &Row, now: Moment) -> Lost {
-    let covered = fleet.prefixes.covered(ask, now);
-    let had = covered.iter().find(|(upstream, _)| *upstream == from).map_or(0, |(_, tokens)| *tokens);
-    let tokens = had.min(ask.prompt_tokens).saturating_sub(chosen.covered_tokens);
+    let tokens = kept(fleet, ask, from, now).min(ask.prompt_tokens).saturating_sub(chosen.covered_tokens);
     let to_read = ask.prompt_tokens.saturating_sub(chosen.covered_tokens);
     let share = f64::from(tokens) / f64::from(to_read.max(1));
     Lost { from, why, tokens, seconds: chosen.first_token.map(|parts| parts.prefill_s * share) }
+}
+
+/// Tokens of the prompt that a node would find in its cache, be it that it may not be asked now.
+fn kept(fleet: &Fleet, ask: &Ask, node: UpstreamId, now: Moment) -> u32 {
+    let Some(upstream) = fleet.upstream(node) else { return 0 };
+    let holders = fleet.holders(&ask.model);
+    let here = holders.into_iter().find(|id| fleet.holding(*id).upstream == node);
+    here.map_or(0, |id| fleet.prefixes.prospects(ask, now).at(id, upstream.capacity(fleet.holding(id))).found)
 }
 
 fn why(fleet: &Fleet, decision: &Decision, pin: UpstreamId) -> Why {
@@ -135,8 +141,11 @@ mod tests {
     use super::*;
     use crate::routing::candidate::FirstToken;
     use crate::routing::chain::{Chain, Link};
-    use crate::routing::fleet::{HoldingId, Rules};
+    use crate::routing::fleet::{HoldingId, LeaseId, Rules};
     use crate::routing::policy::Merits;
+    use crate::routing::prefix::Left;
+    use crate::routing::report::{ModelReport, Report};
+    use crate::routing::select::tests::OLLAMA;
     use crate::routing::upstream::Spec;
 
     const HOME: UpstreamId = UpstreamId(0);
@@ -152,6 +161,7 @@ mod tests {
             score: 0.0,
             depth: 0.0,
             covered_tokens: 0,
+            displaced_s: 0.0,
             merits,
             has_room,
             is_resident: true,
@@ -174,13 +184,20 @@ mod tests {
 
     fn fleet() -> Fleet {
         let mut fleet = Fleet::new(Rules::default());
-        for name in ["home", "away"] {
-            let id = fleet.join(Spec::named(name)).unwrap();
-            fleet.learn_health(id, true, NOW);
-        }
         let [first, _] = turns();
+        let models = vec![ModelReport { name: first.model.clone(), ..ModelReport::default() }];
+        let report = Report { models, ..Report::default() };
+        for name in ["home", "away"] {
+            let id = fleet.join(Spec { engine: Some(OLLAMA), slots: Some(1), ..Spec::named(name) }).unwrap();
+            fleet.learn_health(id, true, NOW);
+            fleet.learn_report(id, &report, fleet.asked(id, NOW), NOW);
+        }
         fleet.sessions.pin(&first, HOME, NOW);
-        fleet.prefixes.learn(&first, HOME, NOW);
+        let holding = *fleet.holders(&first.model).first().unwrap();
+        let capacity = fleet.upstream(HOME).unwrap().capacity(fleet.holding(holding));
+        fleet.prefixes.book(LeaseId(1), holding, capacity, &first, NOW);
+        fleet.prefixes.first_byte(LeaseId(1), NOW);
+        fleet.prefixes.end(LeaseId(1), Left::default(), NOW);
         fleet
     }
 

@@ -28,7 +28,7 @@ pub use cache::CacheParams;
 pub use history::{Block, History};
 pub use job::{Demand, Event, Job, JobId, Refused, Usage, What};
 pub use memory::Resident;
-pub use params::{EngineParams, KeepAlive, ModelParams, PrefillCost};
+pub use params::{DecodeLoad, EngineParams, KeepAlive, ModelParams, PrefillCost};
 
 use job::Live;
 use memory::Memory;

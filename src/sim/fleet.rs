@@ -16,7 +16,7 @@ use pingora_core::server::ShutdownWatch;
 use pingora_core::services::ServiceReadyNotifier;
 use pingora_core::services::background::{BackgroundService, GenBackgroundService};
 
-use super::engine::{CacheParams, ModelParams, PrefillCost};
+use super::engine::{CacheParams, DecodeLoad, ModelParams, PrefillCost};
 use super::face::{Card, Kind, Node, NodeModel, NodeParams};
 use crate::routing::report::Abilities;
 
@@ -190,6 +190,7 @@ fn model(name: &str, prefill_tokens_per_s: f64, decode_tokens_per_s: f64, contex
         resident_at_start: false,
         prefill: PrefillCost::Linear { tokens_per_s: prefill_tokens_per_s },
         decode_tokens_per_s,
+        decode_load: DecodeLoad::default(),
         cache: CacheParams::PerSlot { kept: SLOTS as usize },
         context_tokens,
         context_tokens_max: context_tokens,

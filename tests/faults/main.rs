@@ -16,17 +16,12 @@ mod world;
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread::ScopedJoinHandle;
 
 use world::World;
 
-const SEEDS: u64 = 256;
+const SEEDS: u64 = 128;
 
-const STEPS: usize = 2000;
-
-/// Every so many seeds, one is run twice more, to the same end.
-const REPLAYED: u64 = 32;
+const STEPS: usize = 1000;
 
 /// How a world went: what was decided, as a hash, and what happened how often.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -74,18 +69,16 @@ fn run(seed: u64) -> Course {
 
 /// The seeds to try, shared among the cores.
 fn run_all(seeds: impl Iterator<Item = u64>) -> Vec<(u64, Course)> {
-    let (seeds, next): (Vec<u64>, AtomicUsize) = (seeds.collect(), AtomicUsize::new(0));
-    let one_more = || seeds.get(next.fetch_add(1, Ordering::Relaxed)).map(|seed| (*seed, run(*seed)));
+    let seeds: Vec<u64> = seeds.collect();
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
-    let mut courses: Vec<(u64, Course)> = std::thread::scope(|scope| {
-        let running: Vec<_> = (0..cores).map(|_| scope.spawn(|| std::iter::from_fn(one_more).collect())).collect();
-        let ended = running
-            .into_iter()
-            .map(|core: ScopedJoinHandle<Vec<_>>| core.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+    std::thread::scope(|scope| {
+        let share = |part: &'_ [u64]| part.iter().map(|seed| (*seed, run(*seed))).collect::<Vec<_>>();
+        let parts = seeds.chunks(seeds.len().div_ceil(cores).max(1));
+        let running: Vec<_> = parts.map(|part| scope.spawn(move || share(part))).collect();
+        let ended =
+            running.into_iter().map(|part| part.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
         ended.flatten().collect()
-    });
-    courses.sort_by_key(|(seed, _)| *seed);
-    courses
+    })
 }
 
 fn seed_asked_for() -> Option<u64> {
@@ -111,7 +104,7 @@ fn the_laws_hold_whatever_goes_wrong() {
 
 #[test]
 fn l5_the_same_seed_gives_the_same_course() {
-    let some = |seed: &u64| seed_asked_for().map_or(seed.is_multiple_of(REPLAYED), |asked| asked == *seed);
+    let some = |seed: &u64| seed_asked_for().map_or(seed.is_multiple_of(8), |asked| asked == *seed);
     let seeds = || (0..SEEDS).chain(seed_asked_for().filter(|seed| *seed >= SEEDS)).filter(some);
     let (first, second) = (run_all(seeds()), run_all(seeds()));
     for ((seed, one), (_, other)) in first.iter().zip(&second) {

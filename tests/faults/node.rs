@@ -8,7 +8,9 @@ use warmgate::routing::fleet::{Asked, UpstreamId};
 use warmgate::routing::moment::Moment;
 use warmgate::routing::report::{Load, ModelReport, Report};
 use warmgate::routing::upstream::{Spec, Traits};
-use warmgate::sim::engine::{CacheParams, Engine, EngineParams, Job, JobId, ModelParams, PrefillCost, Refused};
+use warmgate::sim::engine::{
+    CacheParams, DecodeLoad, Engine, EngineParams, Job, JobId, ModelParams, PrefillCost, Refused,
+};
 
 use crate::chance::Chance;
 
@@ -124,7 +126,12 @@ impl Node {
         });
         let counts = Load { running: self.engine.running() as u32, waiting: self.engine.waiting() as u32 };
         let counted = self.traits.fixed_models;
-        Report { models: models.collect(), slots: counted.then_some(8), load: counted.then_some(counts) }
+        Report {
+            models: models.collect(),
+            slots: counted.then_some(8),
+            cache_tokens: None,
+            load: counted.then_some(counts),
+        }
     }
 }
 
@@ -137,6 +144,7 @@ fn model((name, gigabytes): (&str, u64), slots: u32, fixed: bool) -> ModelParams
         resident_at_start: fixed,
         prefill: PrefillCost::Linear { tokens_per_s: 2000.0 },
         decode_tokens_per_s: 40.0,
+        decode_load: DecodeLoad::default(),
         cache: CacheParams::PerSlot { kept: slots as usize },
         context_tokens: 8192,
         context_tokens_max: 32_768,

@@ -14,7 +14,7 @@ use std::time::Duration;
 use warmgate::routing::admission::Admission;
 use warmgate::routing::breaker::BreakerRules;
 use warmgate::routing::chain::mix;
-use warmgate::routing::fleet::{Fleet, HoldingId, LeaseId, Outcome, Rules, UpstreamId};
+use warmgate::routing::fleet::{Cached, Fleet, HoldingId, LeaseId, Outcome, Rules, UpstreamId};
 use warmgate::routing::group::{Group, Groups, Target};
 use warmgate::routing::moment::Moment;
 use warmgate::routing::policy::Policy;
@@ -39,8 +39,6 @@ const CONVERSATIONS_MAX: usize = 40;
 const REQUESTS_MAX: usize = 60;
 /// Long enough for all who wait, one after the other.
 const PATIENCE: Duration = Duration::from_secs(3 * 3600);
-/// In the product those who wait look for themselves as often, if nothing else has called for it since.
-const LOOK_AGAIN: Duration = Duration::from_millis(250);
 /// Longer than any cooldown and any wait that an engine may ask for.
 const REPAIR: Duration = Duration::from_secs(700);
 /// Later comers that may be given a place which somebody waits for: other classes, tenants and sessions
@@ -62,8 +60,6 @@ pub struct World {
     waiters: BTreeMap<WaiterId, u64>,
     /// Booked from the queue, and to be sent.
     to_send: VecDeque<u64>,
-    /// When the queue was last looked over.
-    looked_at: Moment,
     queue_timeout: Duration,
     joined: usize,
     numbers: u64,
@@ -86,7 +82,6 @@ impl World {
             left: BTreeSet::new(),
             waiters: BTreeMap::new(),
             to_send: VecDeque::new(),
-            looked_at: Moment::default(),
             queue_timeout: Duration::from_secs(20),
             joined: 0,
             numbers: 0,
@@ -124,12 +119,7 @@ impl World {
     /// Everything is mended and everybody waits: all are served, and every node is in use again.
     pub fn finish(&mut self) -> Result<Course, String> {
         self.last = None;
-        for at in 0..self.nodes.len() {
-            let node = &mut self.nodes[at];
-            (node.health, node.slowness) = (Health::Up, 1.0);
-            node.deleted.clear();
-            self.fleet.drain(self.nodes[at].id, false, self.now);
-        }
+        self.mend();
         self.requests.values_mut().for_each(|request| request.deadline = Moment::MAX);
         let (patience, settled) = (self.now + PATIENCE, self.now + REPAIR);
         while self.now < settled || !self.requests.is_empty() {
@@ -187,9 +177,7 @@ impl World {
             self.requests.remove(&number);
             self.course.count("waited too long");
         }
-        if self.now.since(self.looked_at) >= LOOK_AGAIN {
-            self.look_over_queue()?;
-        }
+        self.look_over_queue()?;
         self.settle()
     }
 
@@ -440,7 +428,8 @@ impl World {
         self.nodes[at].jobs.remove(&event.job);
         self.requests.remove(&number);
         self.course.count("answered");
-        self.end(lease, Outcome::Done { output_tokens: Some(usage.output_tokens) })?;
+        let cached = Cached { prompt_tokens: usage.prompt_tokens, cached_tokens: usage.cached_tokens };
+        self.end(lease, Outcome::Done { output_tokens: Some(usage.output_tokens), cached: Some(cached) })?;
         if let Some(at) = conversation {
             self.conversations[at].goes_on(&mut self.chance);
         }

@@ -21,7 +21,7 @@ async fn with_a_token_nobody_asks_without_it() {
         node.url()
     );
     let gate = Gate::start(&Settings::raw(&yaml)).await;
-    for path in ["/", "/metrics", "/fleet/status", "/fleet/receipts", "/none"] {
+    for path in ["/help", "/metrics", "/fleet/status", "/fleet/receipts", "/none"] {
         let request = || Request::get_as("gate.example.org", path);
         for given in
             [None, Some("canary-token"), Some("Bearer canary-toke"), Some("Bearer "), Some("Basic canary-token")]
@@ -35,6 +35,9 @@ async fn with_a_token_nobody_asks_without_it() {
         }
         let known = ask(&gate, request().header("Authorization", "bearer canary-token")).await;
         assert_eq!(known.status, if path == "/none" { 404 } else { 200 }, "{path}");
+    }
+    for path in ["/", "/dashboard.js", "/dashboard.css"] {
+        assert_eq!(ask(&gate, Request::get_as("gate.example.org", path)).await.status, 200, "the page tells nothing");
     }
     assert!(!gate.log().contains("canary"), "{}", gate.log());
     assert_eq!(gate.get("/healthz").await.status, 200, "clients are not asked for it");

@@ -31,6 +31,7 @@ mod cut;
 mod dashboard;
 mod dialects;
 mod drain;
+mod expected;
 mod exposure;
 mod failover;
 mod first_byte;

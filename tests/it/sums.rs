@@ -38,7 +38,7 @@ impl Pair {
         let decision = decide(&fleet, &first, NOW);
         let lease = fleet.book(row(&decision, cold), &first.ask, NOW);
         fleet.first_byte(lease, &first.ask, NOW + LOAD);
-        fleet.end(lease, Outcome::Done { output_tokens: None }, NOW + LOAD);
+        fleet.end(lease, Outcome::Done { output_tokens: None, cached: None }, NOW + LOAD);
         let report = Report { models: vec![model(false)], ..Report::default() };
         fleet.learn_report(cold, &report, fleet.asked(cold, unloaded_at), unloaded_at);
         Pair { fleet, warm, cold }

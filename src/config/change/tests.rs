@@ -1,3 +1,5 @@
+//! What a reload would change, in words.
+
 use std::path::Path;
 
 use super::*;

@@ -5,7 +5,7 @@ use crate::edge::access_log;
 use crate::edge::refusal::Refusal;
 use crate::edge::tally;
 use crate::edge::verdict::Verdict;
-use crate::routing::fleet::Outcome;
+use crate::routing::fleet::{Cached, Outcome};
 use crate::wire::observe::{Observed, Observer};
 
 impl Exchange {
@@ -29,7 +29,11 @@ impl Exchange {
         }
         match self.receipt.status {
             _ if observed.error => self.end(Verdict::StreamError, Outcome::Failed),
-            200..300 => self.end(Verdict::Ok, Outcome::Done { output_tokens: observed.output_tokens }),
+            200..300 => {
+                let counts = observed.prompt_tokens.zip(observed.cached_tokens);
+                let cached = counts.map(|(prompt_tokens, cached_tokens)| Cached { prompt_tokens, cached_tokens });
+                self.end(Verdict::Ok, Outcome::Done { output_tokens: observed.output_tokens, cached });
+            }
             500.. => self.end(Verdict::BackendError, self.told.map_or(Outcome::Failed, Outcome::of)),
             _ => self.end(Verdict::ClientError, self.told.map_or(Outcome::Void, Outcome::of)),
         }

@@ -5,6 +5,7 @@ use serde_json::{Map, Value, json};
 use super::{Attempt, Receipt, excluded_by};
 use crate::edge::misfit;
 use crate::routing::fleet::UpstreamId;
+use crate::routing::policy::Policy;
 use crate::routing::select::{Decision, Exclusion, Row};
 use crate::routing::signal::Signals;
 use crate::routing::warmth::Lost;
@@ -23,6 +24,7 @@ impl Receipt {
             "stream": self.stream,
             "session": self.session,
             "node": last.map(|attempt| name(attempt.row.upstream)).or(self.managed_nodes()),
+            "policy": last.map(|attempt| attempt.decision.policy.name()),
             "score": last.map(|attempt| attempt.row.score),
             "affinity": self.affinity,
             "lost": self.lost_in_truth().map(|lost| lost_json(lost, name)),
@@ -59,7 +61,8 @@ impl Receipt {
 pub fn decision_json(decision: &Decision, name: &dyn Fn(UpstreamId) -> String) -> Value {
     let excluded = decision.excluded.iter();
     json!({
-        "candidates": decision.rows.iter().map(|row| row_json(row, name)).collect::<Vec<_>>(),
+        "score_in": if is_in_time(decision.policy) { "seconds" } else { "points" },
+        "candidates": decision.rows.iter().map(|row| row_json(row, decision.policy, name)).collect::<Vec<_>>(),
         "candidates_in_all": decision.rows.len(),
         "excluded": excluded.map(|(id, why)| json!({"node": name(*id), "reason": why.name()})).collect::<Vec<_>>(),
         "excluded_in_all": decision.excluded.len(),
@@ -69,12 +72,20 @@ pub fn decision_json(decision: &Decision, name: &dyn Fn(UpstreamId) -> String) -
     })
 }
 
-/// A candidate; its signals add up to its score.
-pub fn row_json(row: &Row, name: &dyn Fn(UpstreamId) -> String) -> Value {
-    let points = Signals::NAMES.iter().zip(row.points);
-    let signals: Map<String, Value> = points.map(|(name, points)| (name.to_string(), points.into())).collect();
-    let first_token = row.first_token.map(|parts| {
-        json!({"wait": parts.wait_s, "load": parts.load_s, "prefill": parts.prefill_s, "total": parts.total_s()})
+fn is_in_time(policy: Policy) -> bool {
+    policy == Policy::ExpectedTtft
+}
+
+/// A candidate; its signals add up to its score. Where that is in seconds they are told in milliseconds too.
+pub fn row_json(row: &Row, policy: Policy, name: &dyn Fn(UpstreamId) -> String) -> Value {
+    let named = |unit: f64| -> Map<String, Value> {
+        let points = Signals::NAMES.iter().zip(row.points);
+        points.map(|(name, points)| (name.to_string(), (points * unit).into())).collect()
+    };
+    let expected = row.first_token.map(|parts| {
+        let [wait, load, prefill, total] =
+            [parts.wait_s, parts.load_s, parts.prefill_s, parts.total_s()].map(|seconds| seconds * 1000.0);
+        json!({"wait": wait, "load": load, "prefill": prefill, "total": total})
     });
     json!({
         "node": name(row.upstream),
@@ -83,9 +94,10 @@ pub fn row_json(row: &Row, name: &dyn Fn(UpstreamId) -> String) -> Value {
         "covered_tokens": row.covered_tokens,
         "has_room": row.has_room,
         "resident": row.is_resident,
-        "expected_first_token_s": first_token,
+        "expected_ms": expected,
         "option_guard": misfit::json(row.misfit.as_deref()),
-        "signals": signals,
+        "signals": named(1.0),
+        "signals_ms": is_in_time(policy).then(|| named(1000.0)),
     })
 }
 
@@ -105,7 +117,7 @@ fn attempt_decision_json(attempt: &Attempt, name: &dyn Fn(UpstreamId) -> String)
     told["candidates_in_all"] = attempt.candidates_in_all.into();
     told["excluded_in_all"] = attempt.excluded_in_all.into();
     told["excluded_by"] = reasons_json(&attempt.excluded_by);
-    told["chosen"] = row_json(&attempt.row, name);
+    told["chosen"] = row_json(&attempt.row, attempt.decision.policy, name);
     told["runner_up"] = attempt.runner_up.as_ref().map_or(
         Value::Null,
         |row| json!({"node": name(row.upstream), "score": row.score, "behind": attempt.row.score - row.score}),

@@ -30,6 +30,7 @@ static ADDED: Engine = Engine {
     counts_on_request: false,
     salts_cache: false,
     default_slots: 3,
+    cache: CacheKind::PerSlot,
     read,
     fingerprint_path: "/badge",
     recognises: |body| body == b"added",

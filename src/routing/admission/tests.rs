@@ -7,6 +7,7 @@ use crate::routing::ask::{Ask, Dialect};
 use crate::routing::chain::{Chain, Link, mix};
 use crate::routing::fleet::{LeaseId, Outcome, Rules, UpstreamId};
 use crate::routing::name::Naming;
+use crate::routing::prefix::CacheKind;
 use crate::routing::report::{ModelReport, Report};
 use crate::routing::select::{Decision, decide};
 use crate::routing::upstream::{Spec, Traits};
@@ -19,6 +20,7 @@ const OLLAMA: Traits = Traits {
     stores_responses: false,
     busy_statuses: &[503],
     default_slots: 1,
+    cache: CacheKind::PerSlot,
 };
 const MODEL: &str = "moss:7b";
 const NOW: Moment = Moment(1_000_000);
@@ -268,7 +270,7 @@ fn serve_at_home(rig: &mut Rig, query: &Query, prefill_s: f64) {
     rig.now = rig.now + Duration::from_secs_f64(prefill_s);
     rig.fleet.first_byte(lease, &query.ask, rig.now);
     rig.now = rig.now + Duration::from_secs(2);
-    rig.fleet.end(lease, Outcome::Done { output_tokens: Some(100) }, rig.now);
+    rig.fleet.end(lease, Outcome::Done { output_tokens: Some(100), cached: None }, rig.now);
 }
 
 /// A conversation of so many tokens that the first node has served, and its next turn.
@@ -291,11 +293,12 @@ fn check_pinned(tokens: u32, waits: bool) {
     let mut rig = Rig::over(&[1, 1], none_at_engines());
     rig.fleet.rules.signals.queue_depth.per_depth = 0.0;
     rig.fleet.rules.signals.session.per_depth = 0.0;
-    let next = at_home(&mut rig, tokens);
     for _ in 0..50 {
         let quick = rig.stranger();
         serve_at_home(&mut rig, &quick, 0.001);
     }
+    // The last one there: nobody has taken its slot.
+    let next = at_home(&mut rig, tokens);
     assert_eq!(rig.enter(next.clone()).expect("room at home").0, UpstreamId(0));
     let entered = rig.enter(next);
     assert_eq!(entered.is_err(), waits, "{tokens} tokens, {entered:?}");

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
-use super::{Booking, Outcome, Start};
+use super::{Booking, LeaseId, Outcome, Start};
 use crate::routing::ask::Priority;
+use crate::routing::estimate::Work;
 use crate::routing::moment::Moment;
+use crate::routing::prefix::Placed;
 use crate::routing::report::ModelReport;
 use crate::routing::runner::RunnerOptions;
 use crate::routing::upstream::Holding;
@@ -60,16 +62,9 @@ impl Holding {
         };
     }
 
-    pub(super) fn learn_first_byte(&mut self, booking: &Booking, now: Moment) {
-        let seconds = now.since(booking.booked_at).as_secs_f64();
-        match booking.start {
-            Start::FreeSlot => self.speed.learn_prefill(booking.uncached_tokens, seconds),
-            Start::ColdModel => {
-                let prefill = self.speed.prefill_s_per_token().unwrap_or(0.0) * f64::from(booking.uncached_tokens);
-                self.speed.learn_load((seconds - prefill).max(0.0));
-            }
-            Start::Queued => {}
-        }
+    pub(super) fn learn_first_byte(&mut self, lease: LeaseId, booking: &Booking, placed: Option<Placed>, now: Moment) {
+        self.learn_prefill(lease, booking, placed, now);
+        self.line.leave(lease, now);
         if let Some(sent) = booking.sent.filter(|_| !self.runner.has_served()) {
             self.learn_served(sent, booking.start == Start::ColdModel, now);
         }
@@ -79,12 +74,30 @@ impl Holding {
         self.progress_at = now;
         self.loading_since = None;
         self.answering += 1;
+        self.answers.push((lease, now));
         self.answering_peak = self.answering_peak.max(self.answering);
     }
 
-    pub(super) fn learn_end(&mut self, booking: &Booking, outcome: Outcome, now: Moment) {
+    /// A first token tells how long its prompt took: since its node was idle, or since the first token of the
+    /// one before it in line. With a load in between it tells how long that took.
+    fn learn_prefill(&mut self, lease: LeaseId, booking: &Booking, placed: Option<Placed>, now: Moment) {
+        let Some(placed) = placed.filter(|_| self.line.is_first(lease)) else { return };
+        let work = Work::of(booking.prompt_tokens, placed.found);
+        if booking.start == Start::ColdModel && self.loading_since == Some(booking.booked_at) {
+            let prefill_s = self.speed.prefill().map_or(0.0, |cost| cost.seconds(work));
+            let seconds = now.since(booking.booked_at).as_secs_f64();
+            self.speed.learn_load((seconds - prefill_s).max(0.0));
+        } else if booking.start != Start::Foreign {
+            let began_at = placed.at.max(self.line.began_at());
+            self.speed.learn_prefill(work, now.since(began_at).as_secs_f64(), now);
+        }
+    }
+
+    pub(super) fn learn_end(&mut self, lease: LeaseId, booking: &Booking, outcome: Outcome, now: Moment) {
         self.running -= 1;
         self.batch_running -= u32::from(booking.priority == Priority::Batch);
+        self.line.leave(lease, now);
+        self.answers.retain(|(of, _)| *of != lease);
         if self.running == 0 {
             self.loading_since = None;
         }
@@ -96,14 +109,12 @@ impl Holding {
             return;
         };
         self.answering -= 1;
-        let Outcome::Done { output_tokens } = outcome else { return };
+        let Outcome::Done { output_tokens, .. } = outcome else { return };
         self.progress_at = now;
         self.usage.add(0, output_tokens.unwrap_or(0), now);
         if booking.start == Start::FreeSlot {
             self.speed.learn_service(now.since(booking.booked_at).as_secs_f64());
         }
-        if let Some(tokens) = output_tokens {
-            self.speed.learn_decode(tokens, now.since(first_byte_at).as_secs_f64());
-        }
+        self.speed.learn_answer(output_tokens, now.since(first_byte_at).as_secs_f64());
     }
 }

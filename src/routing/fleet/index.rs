@@ -13,15 +13,14 @@ impl Fleet {
         let mut holders: Vec<HoldingId> = exact.collect();
         let spellings = self.folded.get(&name::fold(model)).map_or(&[][..], Vec::as_slice);
         let same_upstream = |a: &HoldingId, b: &HoldingId| self.holding(*a).upstream == self.holding(*b).upstream;
+        let canonical = name::canonical(model);
         for group in spellings.chunk_by(same_upstream) {
-            let meant = match group {
-                [only] => Some(only),
-                _ => {
-                    let canonical = name::canonical(model);
-                    group.iter().find(|id| name::canonical(&self.holding(**id).name) == canonical)
-                }
-            };
-            holders.extend(meant);
+            if let [only] = group {
+                holders.push(*only);
+                continue;
+            }
+            let to_the_letter = group.iter().find(|id| name::canonical(&self.holding(**id).name) == canonical);
+            holders.extend(to_the_letter);
         }
         holders
     }
@@ -79,12 +78,13 @@ impl Fleet {
 
     /// Drops what the upstream no longer lists, once no request runs on it.
     pub(super) fn forget_unlisted(&mut self, id: UpstreamId) {
-        let (holdings, free) = (&self.holdings, &mut self.free);
+        let (holdings, free, prefixes) = (&self.holdings, &mut self.free, &mut self.prefixes);
         self.upstreams[id].holdings.retain(|_, held| {
             let holding = &holdings[held.0 as usize];
             let kept = holding.listed || holding.running > 0 || holding.waiting > 0;
             if !kept {
                 free.push_back(*held);
+                prefixes.forget(*held);
             }
             kept
         });

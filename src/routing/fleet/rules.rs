@@ -14,6 +14,8 @@ use crate::routing::stuck::SilenceLimits;
 #[derive(Clone, Debug)]
 pub struct Rules {
     pub policy: Policy,
+    /// By how much the work that a request makes counts under `expected_ttft`, as others wait for it too; 1: not at all.
+    pub externality_weight: f64,
     /// Names beyond those that nodes report.
     pub groups: Groups,
     /// Of a group's fallbacks, how many are tried for one request.
@@ -31,11 +33,15 @@ pub struct Rules {
     pub silence: SilenceLimits,
 }
 
+/// Found with recorded conversations: less wastes the fleet's work, more makes conversations wait for their node.
+pub const EXTERNALITY_WEIGHT: f64 = 6.0;
+
 /// As Warmgate is configured when nothing is said.
 impl Default for Rules {
     fn default() -> Rules {
         Rules {
             policy: Policy::default(),
+            externality_weight: EXTERNALITY_WEIGHT,
             groups: Groups::default(),
             max_fallbacks: 5,
             admission: Admission::default(),

@@ -5,6 +5,7 @@ use crate::routing::ask::Dialect;
 use crate::routing::fleet::Rules;
 use crate::routing::group::{Group, Groups, Target};
 use crate::routing::moment::Moment;
+use crate::routing::prefix::CacheKind;
 use crate::routing::report::{ModelReport, Report};
 use crate::routing::upstream::{Spec, Traits};
 
@@ -42,6 +43,7 @@ fn fleet(told: &[Told]) -> Fleet {
             stores_responses: false,
             busy_statuses: &[503],
             default_slots: 1,
+            cache: CacheKind::PerSlot,
         };
         let id = fleet.join(Spec {
             engine: Some(engine),

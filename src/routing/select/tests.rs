@@ -13,6 +13,7 @@ use crate::routing::group::{Group, Groups};
 use crate::routing::laws;
 use crate::routing::name::Naming;
 use crate::routing::policy::Policy;
+use crate::routing::prefix::CacheKind;
 use crate::routing::report::{Abilities, ModelReport, Report};
 use crate::routing::runner::OptionGuard;
 use crate::routing::upstream::{Spec, Traits};
@@ -24,13 +25,14 @@ mod options;
 mod spread;
 mod stuck;
 
-const OLLAMA: Traits = Traits {
+pub const OLLAMA: Traits = Traits {
     dialects: &[Dialect::Ollama, Dialect::OpenAi],
     naming: Naming::Ollama,
     fixed_models: false,
     lacks: &[],
     stores_responses: false,
     default_slots: 1,
+    cache: CacheKind::PerSlot,
     busy_statuses: &[503],
 };
 const VLLM: Traits = Traits {
@@ -40,6 +42,7 @@ const VLLM: Traits = Traits {
     lacks: &[],
     stores_responses: true,
     default_slots: 128,
+    cache: CacheKind::Blocks,
     busy_statuses: &[503],
 };
 
@@ -115,7 +118,7 @@ fn the_pin_leads_by_20_then_7_3_and_trails_by_2() {
     let other = first.rows[1].upstream;
     let lease = fleet.book(&first.rows[0], &turn(1, 1).ask, NOW);
     fleet.first_byte(lease, &turn(1, 1).ask, NOW);
-    fleet.end(lease, Outcome::Done { output_tokens: None }, NOW);
+    fleet.end(lease, Outcome::Done { output_tokens: None, cached: None }, NOW);
     for (held, lead, winner) in [(0, 20.0, pinned), (1, 20.0 / 1.5 - 6.0, pinned), (2, -2.0, other)] {
         let decision = decide(&fleet, &turn(1, 2), NOW);
         let got = row(&decision, pinned).score - row(&decision, other).score;
@@ -325,26 +328,9 @@ fn policies_that_people_know() {
         let row = decide(&fleet, &chat(1), NOW).rows.iter().find(|row| row.upstream == upstream).cloned();
         let lease = fleet.book(&row.expect("eligible"), &chat(1).ask, NOW);
         fleet.first_byte(lease, &chat(1).ask, NOW + Duration::from_secs(secs));
-        fleet.end(lease, Outcome::Done { output_tokens: None }, NOW + Duration::from_secs(secs));
+        fleet.end(lease, Outcome::Done { output_tokens: None, cached: None }, NOW + Duration::from_secs(secs));
     }
     assert_eq!(chosen(&fleet, &chat(2)), b);
-}
-
-#[test]
-fn a_load_in_progress_draws_the_others() {
-    let mut fleet = Fleet::new(rules());
-    let cold = ModelReport { resident: false, ..resident(MODEL) };
-    for name in ["a", "b", "c"] {
-        join(&mut fleet, Spec { slots: Some(4), ..spec(name) }, std::slice::from_ref(&cold));
-    }
-    let mut chosen = std::collections::BTreeSet::new();
-    for n in 0..12 {
-        let query = turn(n, 1);
-        let decision = decide(&fleet, &query, NOW);
-        chosen.insert(decision.rows[0].upstream);
-        fleet.book(&decision.rows[0], &query.ask, NOW);
-    }
-    assert_eq!(chosen.len(), 1, "a burst for a cold model must load it once");
 }
 
 /// One node of a random fleet.
@@ -375,9 +361,12 @@ prop_compose! {
     }
 }
 
+/// By which the laws are to hold.
+const SCORED: [Policy; 2] = [Policy::Fleet, Policy::ExpectedTtft];
+
 /// The fleet of these nodes; node n is called `n{n}`.
-fn build(nodes: &[(usize, Node)]) -> Fleet {
-    let mut fleet = Fleet::new(rules());
+fn build(nodes: &[(usize, Node)], policy: Policy) -> Fleet {
+    let mut fleet = Fleet::new(Rules { policy, ..rules() });
     for (n, node) in nodes {
         let spec = Spec {
             slots: Some(node.slots),
@@ -415,9 +404,12 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn l3_l4_l6_decisions_are_sound(nodes in proptest::collection::vec(node(), 1..7), seed in any::<u64>()) {
+    fn l3_l4_l6_decisions_are_sound(
+        nodes in proptest::collection::vec(node(), 1..7), seed in any::<u64>(), policy in 0usize..2,
+    ) {
+        let policy = SCORED[policy];
         let nodes: Vec<(usize, Node)> = nodes.into_iter().enumerate().collect();
-        let fleet = build(&nodes);
+        let fleet = build(&nodes, policy);
         let query = turn(seed, 2);
         let decision = decide(&fleet, &query, NOW);
         for (row, name) in decision.rows.iter().zip(names(&fleet, &decision)) {
@@ -428,13 +420,14 @@ proptest! {
         }
         let mut reversed = nodes.clone();
         reversed.reverse();
-        let other = build(&reversed);
+        let other = build(&reversed, policy);
         prop_assert_eq!(names(&fleet, &decision), names(&other, &decide(&other, &query, NOW)), "L6");
     }
 
     #[test]
     fn l7_more_load_or_failures_or_less_warmth_never_helps(
         nodes in proptest::collection::vec(node(), 2..6), seed in any::<u64>(), which in 0usize..6, how in 0usize..4,
+        policy in 0usize..2,
     ) {
         let mut nodes: Vec<(usize, Node)> = nodes.into_iter().enumerate().collect();
         let which = which % nodes.len();
@@ -442,7 +435,7 @@ proptest! {
         prop_assume!(how != 0 || nodes[which].1.resident || nodes[which].1.running > 0);
         let query = turn(seed, 1);
         let chosen = |nodes: &[(usize, Node)]| {
-            let fleet = build(nodes);
+            let fleet = build(nodes, SCORED[policy]);
             names(&fleet, &decide(&fleet, &query, NOW)).first() == Some(&format!("n{which}"))
         };
         let before = chosen(&nodes);
@@ -485,7 +478,7 @@ proptest! {
             prop_assert_eq!(laws::broken(&fleet), Ok(()));
         }
         for lease in live {
-            fleet.end(lease, Outcome::Done { output_tokens: Some(1) }, Moment(1));
+            fleet.end(lease, Outcome::Done { output_tokens: Some(1), cached: None }, Moment(1));
         }
         prop_assert_eq!(fleet.live_leases(), 0);
         prop_assert_eq!(fleet.upstreams().count(), 3, "those that left are forgotten");

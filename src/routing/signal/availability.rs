@@ -15,6 +15,12 @@ pub struct Availability {
     pub max: f64,
 }
 
+/// What a failed attempt costs, seconds.
+const FAILURE_S: f64 = 5.0;
+
+/// Keeps the cost of a node that hardly ever works finite.
+const LEAST: f64 = 0.01;
+
 impl Default for Availability {
     fn default() -> Self {
         Availability { max: 10.0 }
@@ -24,6 +30,12 @@ impl Default for Availability {
 impl Signal for Availability {
     fn points(&self, candidate: &Candidate, _: &Ask) -> f64 {
         self.max * candidate.availability.clamp(0.0, 1.0)
+    }
+
+    /// The times it has to be tried before it works, beyond the first.
+    fn cost_s(&self, candidate: &Candidate, _: &Ask) -> f64 {
+        let availability = candidate.availability.clamp(LEAST, 1.0);
+        FAILURE_S * (1.0 - availability) / availability
     }
 }
 

@@ -23,6 +23,9 @@ pub struct ContextFit {
     pub too_small: f64,
 }
 
+/// More than any wait that another node could ask for.
+const TOO_SMALL_S: f64 = 3600.0;
+
 impl Default for ContextFit {
     fn default() -> Self {
         ContextFit { max: 15.0, good: 12.0, snug: 7.5, tight: 3.0, too_small: -15.0 }
@@ -41,6 +44,12 @@ impl Signal for ContextFit {
             q if q < 8.0 => self.good,
             _ => self.max,
         }
+    }
+
+    /// An answer from a window too small is no answer.
+    fn cost_s(&self, candidate: &Candidate, ask: &Ask) -> f64 {
+        let too_small = candidate.context_tokens.is_some_and(|window| u64::from(window) < ask.tokens_needed());
+        if too_small { TOO_SMALL_S } else { 0.0 }
     }
 }
 

@@ -26,6 +26,11 @@ impl Signal for Latency {
         let expected_s = candidate.first_token.map_or(0.0, |parts| parts.total_s());
         0.0 - (expected_s / self.seconds_per_point).min(self.max)
     }
+
+    /// Its own prefill, at this node's speed.
+    fn cost_s(&self, candidate: &Candidate, _: &Ask) -> f64 {
+        candidate.first_token.map_or(0.0, |parts| parts.prefill_s)
+    }
 }
 
 #[cfg(test)]

@@ -49,6 +49,11 @@ impl Signal for MemoryFit {
             _ => 0.0,
         }
     }
+
+    /// Others' models that make room are loaded again.
+    fn cost_s(&self, candidate: &Candidate, _: &Ask) -> f64 {
+        candidate.external.evicted_s
+    }
 }
 
 #[cfg(test)]

@@ -32,6 +32,11 @@ impl Signal for ModelLoaded {
             Residency::Unloaded(_) | Residency::OnDisk => self.on_disk,
         }
     }
+
+    /// What is left of the load.
+    fn cost_s(&self, candidate: &Candidate, _: &Ask) -> f64 {
+        candidate.first_token.map_or(0.0, |parts| parts.load_s)
+    }
 }
 
 #[cfg(test)]

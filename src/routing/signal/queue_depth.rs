@@ -27,6 +27,11 @@ impl Signal for QueueDepth {
     fn points(&self, candidate: &Candidate, _: &Ask) -> f64 {
         0.0 - self.per_depth * candidate.depth - self.per_other * candidate.other_depth
     }
+
+    /// The wait for those ahead, and how near the node is to its limits.
+    fn cost_s(&self, candidate: &Candidate, _: &Ask) -> f64 {
+        candidate.first_token.map_or(0.0, |parts| parts.wait_s) + candidate.external.pressure_s
+    }
 }
 
 #[cfg(test)]

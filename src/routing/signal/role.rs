@@ -62,6 +62,11 @@ impl Signal for Role {
             (None, None) => 0.0,
         }
     }
+
+    /// Nothing: learned speeds say themselves which node is strong.
+    fn cost_s(&self, _: &Candidate, _: &Ask) -> f64 {
+        0.0
+    }
 }
 
 impl Role {

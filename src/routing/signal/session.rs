@@ -31,6 +31,11 @@ impl Signal for Session {
         let warmth = if candidate.pinned { self.max } else { self.prefix_max * candidate.prefix_share };
         warmth / (1.0 + self.per_depth * candidate.depth)
     }
+
+    /// What its cold part of the prompt costs others, and whose warm one it takes the place of.
+    fn cost_s(&self, candidate: &Candidate, _: &Ask) -> f64 {
+        candidate.external.work_s + candidate.external.displaced_s
+    }
 }
 
 #[cfg(test)]

@@ -34,6 +34,8 @@ pub(super) struct Model {
     pub cache: Cache,
     pub waiting: VecDeque<Waiting>,
     pub running: u32,
+    /// Prompts and answers, in full, of the jobs that run.
+    held_tokens: u64,
     pub used: Moment,
     /// Starts nothing new, because a load waits for its memory.
     pub draining: bool,
@@ -55,6 +57,7 @@ impl Model {
             cache: Cache::new(params.cache, params.slots),
             waiting: VecDeque::new(),
             running: 0,
+            held_tokens: 0,
             used: Moment::default(),
             draining: false,
             unload_when_idle: false,
@@ -98,7 +101,10 @@ impl Model {
         if let Some(keep_alive) = live.job.keep_alive {
             self.keep_alive = keep_alive.length();
         }
-        live.token_s = live.job.slowness / self.params.decode_tokens_per_s;
+        self.held_tokens += tokens_in_all(live);
+        let load = self.params.decode_load;
+        let batch_s = load.job_s * f64::from(self.running) + load.token_s * self.held_tokens as f64;
+        live.token_s = live.job.slowness * (1.0 / self.params.decode_tokens_per_s + batch_s);
         if !live.job.history.is_empty() {
             live.place = Some(self.cache.place(&live.job));
         }
@@ -131,6 +137,7 @@ impl Model {
             self.cache.release(place);
         }
         self.running -= 1;
+        self.held_tokens -= tokens_in_all(live);
         self.used = now;
     }
 
@@ -167,4 +174,8 @@ impl Model {
             && self.running < self.params.slots
             && self.context_tokens == context_tokens
     }
+}
+
+fn tokens_in_all(live: &Live) -> u64 {
+    u64::from(live.job.prompt_tokens) + u64::from(live.job.output_tokens)
 }

@@ -49,8 +49,9 @@ pub struct ModelParams {
     /// In memory from the beginning, as far as memory reaches.
     pub resident_at_start: bool,
     pub prefill: PrefillCost,
-    /// Of each running job; must be above zero.
+    /// Of a job that runs alone; must be above zero.
     pub decode_tokens_per_s: f64,
+    pub decode_load: DecodeLoad,
     pub cache: CacheParams,
     /// Context window of a slot when a job does not ask for another.
     pub context_tokens: u32,
@@ -63,6 +64,16 @@ impl ModelParams {
     pub fn context_for(&self, asked: Option<u32>) -> u32 {
         asked.map_or(self.context_tokens, |tokens| tokens.min(self.context_tokens_max))
     }
+}
+
+/// What a full batch adds to the time between two tokens of each of its jobs. A job's rate is settled
+/// when it gets its slot, by the jobs that have one then, itself among them.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct DecodeLoad {
+    /// For each job.
+    pub job_s: f64,
+    /// For each token of their prompts and answers.
+    pub token_s: f64,
 }
 
 /// How long computing a prompt takes.

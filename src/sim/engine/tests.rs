@@ -18,6 +18,7 @@ fn model(name: &str, slots: u32, memory_bytes: u64) -> ModelParams {
         resident_at_start: false,
         prefill: PrefillCost::Linear { tokens_per_s: 1000.0 },
         decode_tokens_per_s: 10.0,
+        decode_load: DecodeLoad::default(),
         cache: CacheParams::PerSlot { kept: 0 },
         context_tokens: 8192,
         context_tokens_max: 32_768,

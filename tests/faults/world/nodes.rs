@@ -52,6 +52,20 @@ impl World {
         }
     }
 
+    /// Every node is well, and neither an operator nor its configuration keeps work from it.
+    pub(super) fn mend(&mut self) {
+        for at in 0..self.nodes.len() {
+            let node = &mut self.nodes[at];
+            (node.health, node.slowness) = (Health::Up, 1.0);
+            node.deleted.clear();
+            let id = self.nodes[at].id;
+            self.fleet.drain(id, false, self.now);
+            if let Some(spec) = self.fleet.upstream(id).map(|upstream| upstream.spec.clone()) {
+                self.fleet.configure(id, Spec { drain: false, ..spec }, self.now);
+            }
+        }
+    }
+
     pub(super) fn probe(&mut self, at: usize, up: bool) {
         let node = &self.nodes[at];
         if up {

@@ -94,7 +94,6 @@ impl World {
 
     /// As the product does it; true if anybody was served.
     pub(super) fn look_over_queue(&mut self) -> Result<bool, String> {
-        self.looked_at = self.now;
         if self.waiters.is_empty() {
             return Ok(false);
         }

@@ -38,7 +38,7 @@ fn reason(fleet: &Fleet, id: UpstreamId, now: Moment) -> Option<Exclusion> {
     excluded.iter().find(|(excluded, _)| *excluded == id).map(|(_, reason)| *reason)
 }
 
-const DONE: Outcome = Outcome::Done { output_tokens: None };
+const DONE: Outcome = Outcome::Done { output_tokens: None, cached: None };
 
 #[test]
 fn a_single_failure_moves_no_conversation() {

@@ -21,7 +21,7 @@ fn no_new_work_at_once_and_what_runs_finishes() {
         assert_eq!(decision.excluded, [], "it is no holder any more");
     }
     assert_eq!(fleet.upstream(home).unwrap().in_flight, 1, "L1");
-    fleet.end(lease, Outcome::Done { output_tokens: Some(1) }, NOW);
+    fleet.end(lease, Outcome::Done { output_tokens: Some(1), cached: None }, NOW);
     assert!(fleet.upstream(home).is_none(), "forgotten with its last request");
     assert_eq!(fleet.live_leases(), 0);
 }
@@ -29,7 +29,7 @@ fn no_new_work_at_once_and_what_runs_finishes() {
 #[test]
 fn its_pins_and_prefixes_lead_nowhere_and_the_conversation_moves() {
     let (mut fleet, home, other, lease) = underway();
-    fleet.end(lease, Outcome::Done { output_tokens: Some(1) }, NOW);
+    fleet.end(lease, Outcome::Done { output_tokens: Some(1), cached: None }, NOW);
     fleet.leave(home);
     let back = join(&mut fleet, spec("a"), &[resident(MODEL)]);
     assert_ne!(back, home, "an id is never used again");

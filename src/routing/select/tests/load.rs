@@ -108,3 +108,20 @@ fn a_reading_that_was_overtaken_says_nothing() {
     tell_asked(&mut fleet, id, 9, early, later);
     assert_eq!(depth(&fleet, id, later), 0.0);
 }
+
+#[test]
+fn a_load_in_progress_draws_the_others() {
+    let mut fleet = Fleet::new(rules());
+    let cold = ModelReport { resident: false, ..resident(MODEL) };
+    for name in ["a", "b", "c"] {
+        join(&mut fleet, Spec { slots: Some(4), ..spec(name) }, std::slice::from_ref(&cold));
+    }
+    let mut chosen = std::collections::BTreeSet::new();
+    for n in 0..12 {
+        let query = turn(n, 1);
+        let decision = decide(&fleet, &query, NOW);
+        chosen.insert(decision.rows[0].upstream);
+        fleet.book(&decision.rows[0], &query.ask, NOW);
+    }
+    assert_eq!(chosen.len(), 1, "a burst for a cold model must load it once");
+}

@@ -28,7 +28,7 @@ fn serve(fleet: &mut Fleet, query: &Query, window: u32, now: Moment) -> (Upstrea
     let loads = row.reloads() || !fleet.holding(row.holding).resident;
     let lease = fleet.book(&row, &query.ask, now);
     fleet.first_byte(lease, &query.ask, now);
-    fleet.end(lease, Outcome::Done { output_tokens: None }, now);
+    fleet.end(lease, Outcome::Done { output_tokens: None, cached: None }, now);
     let later = Moment(now.0 + 1);
     let told = ModelReport { context_tokens: Some(window), ..resident(MODEL) };
     let report = Report { models: vec![told], ..Report::default() };

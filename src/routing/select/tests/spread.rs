@@ -10,7 +10,7 @@ fn serve(fleet: &mut Fleet, query: &Query) -> UpstreamId {
     let best = &decision.rows[0];
     let lease = fleet.book(best, &query.ask, NOW);
     fleet.first_byte(lease, &query.ask, NOW);
-    fleet.end(lease, Outcome::Done { output_tokens: None }, NOW);
+    fleet.end(lease, Outcome::Done { output_tokens: None, cached: None }, NOW);
     best.upstream
 }
 

@@ -18,7 +18,7 @@ fn is_out(fleet: &Fleet, now: Moment) -> bool {
 fn other_answers(fleet: &mut Fleet, at: Moment) {
     let lease = send_to(fleet, N2, at);
     fleet.first_byte(lease, &turn(7, 1).ask, at);
-    fleet.end(lease, Outcome::Done { output_tokens: None }, at);
+    fleet.end(lease, Outcome::Done { output_tokens: None, cached: None }, at);
 }
 
 #[test]
@@ -40,7 +40,7 @@ fn hlt_01_three_silent_requests_take_the_node_out_and_move() {
     assert!(is_out(&fleet, after(100)), "the cooldown has doubled");
     let trial = send_to(&mut fleet, N1, after(111));
     fleet.first_byte(trial, &turn(7, 1).ask, after(112));
-    fleet.end(trial, Outcome::Done { output_tokens: None }, after(112));
+    fleet.end(trial, Outcome::Done { output_tokens: None, cached: None }, after(112));
     assert!(!is_out(&fleet, after(112)), "one good one");
 }
 
@@ -119,7 +119,7 @@ fn hlt_19_long_prompts_may_take_long() {
         now = now + Duration::from_secs(70);
         for lease in leases {
             fleet.first_byte(lease, &long.ask, now);
-            fleet.end(lease, Outcome::Done { output_tokens: Some(5) }, now);
+            fleet.end(lease, Outcome::Done { output_tokens: Some(5), cached: None }, now);
         }
     }
     assert!(!is_out(&fleet, now));

@@ -1,0 +1,184 @@
+//! When one node would send the first token of an ask: the wait, the load, the prefill.
+//!
+//! The wait is for the prompts ahead, and where all slots are taken, until one comes free. It is worked out
+//! from this node's own speeds, else from what is typical of the model in the fleet.
+
+use super::Offer;
+use crate::routing::ask::Ask;
+use crate::routing::candidate::FirstToken;
+use crate::routing::estimate::{Cost, Work, median};
+use crate::routing::fleet::Fleet;
+use crate::routing::line::Line;
+use crate::routing::moment::Moment;
+use crate::routing::upstream::{Holding, Upstream};
+
+/// The middle speeds of a model over its holders; `None`: nobody has shown any.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Typical {
+    pub cost: Option<Cost>,
+    answer_s: Option<f64>,
+    load_s: Option<f64>,
+    read_s: Option<f64>,
+}
+
+impl Typical {
+    pub fn of(fleet: &Fleet, holders: &[Offer], ask: &Ask) -> Typical {
+        let speeds = || holders.iter().map(|offer| &fleet.holding(offer.holding).speed);
+        let whole = Work::of(ask.prompt_tokens, 0);
+        let mut costs: Vec<(f64, Cost)> =
+            speeds().filter_map(|speed| speed.prefill()).map(|cost| (cost.seconds(whole), cost)).collect();
+        let middle = costs.len().saturating_sub(1) / 2;
+        let cost = (!costs.is_empty()).then(|| costs.select_nth_unstable_by(middle, |a, b| a.0.total_cmp(&b.0)).1.1);
+        Typical {
+            cost,
+            answer_s: median(speeds().filter_map(|speed| speed.answer_s(ask.max_output_tokens))),
+            load_s: median(speeds().filter_map(|speed| speed.load_s())),
+            read_s: median(speeds().filter_map(|speed| speed.read_s())),
+        }
+    }
+
+    pub fn is_known(&self) -> bool {
+        self.cost.is_some() || self.answer_s.is_some() || self.load_s.is_some()
+    }
+
+    /// With a guess where nothing is known, for policies that have nothing else to go by.
+    pub fn or_assumed(self) -> Typical {
+        Typical { cost: self.cost.or(Some(Cost::ASSUMED)), load_s: self.load_s.or(Some(LOAD_S)), ..self }
+    }
+}
+
+/// Taken for a load while none was seen.
+const LOAD_S: f64 = 10.0;
+
+/// One node, as one ask would find it.
+pub struct Forecast<'a> {
+    fleet: &'a Fleet,
+    holding: &'a Holding,
+    upstream: &'a Upstream,
+    cost: Cost,
+    answer_s: f64,
+    load_s: f64,
+    read_s: f64,
+    now: Moment,
+}
+
+impl<'a> Forecast<'a> {
+    pub fn new(
+        fleet: &'a Fleet,
+        holding: &'a Holding,
+        upstream: &'a Upstream,
+        typical: &Typical,
+        now: Moment,
+    ) -> Forecast<'a> {
+        let speed = &holding.speed;
+        Forecast {
+            fleet,
+            holding,
+            upstream,
+            cost: speed.prefill().or(typical.cost).unwrap_or_default(),
+            answer_s: speed.answer_s(None).or(typical.answer_s).unwrap_or(0.0),
+            load_s: speed.load_s().or(typical.load_s).unwrap_or(0.0),
+            read_s: speed.read_s().or(typical.read_s).unwrap_or(0.0),
+            now,
+        }
+    }
+
+    /// The times to the first token of a prompt of which so much is found there.
+    pub fn first_token(&self, prompt_tokens: u32, found: u32, reloads: bool) -> FirstToken {
+        FirstToken {
+            wait_s: self.wait_s(),
+            load_s: self.load_left_s(reloads),
+            prefill_s: self.cost.seconds(Work::of(prompt_tokens, found)),
+        }
+    }
+
+    /// What is evicted for the model takes as long to come back as this one takes to come.
+    pub fn load_s(&self) -> f64 {
+        self.load_s
+    }
+
+    fn load_left_s(&self, reloads: bool) -> f64 {
+        match self.holding.loading_since {
+            _ if self.holding.resident && !reloads => 0.0,
+            Some(since) => (self.load_s - self.now.since(since).as_secs_f64()).max(0.0),
+            None => self.load_s,
+        }
+    }
+
+    /// Seconds until a request that came now would be computed.
+    pub fn wait_s(&self) -> f64 {
+        let slots = self.upstream.slots(self.holding).count;
+        let foreign = self.upstream.foreign_requests(self.now, self.fleet.rules.stale_after);
+        let taken = self.holding.running.saturating_add(foreign).saturating_add(self.holding.waiting);
+        let prompts_s = self.line_s(&self.holding.line) + self.other_models_s();
+        if taken < slots {
+            return prompts_s;
+        }
+        prompts_s.max(self.slot_s(slots as usize, foreign))
+    }
+
+    fn line_s(&self, line: &Line) -> f64 {
+        // While the model is loaded nothing is computed.
+        let loads = !self.holding.resident && self.holding.loading_since.is_some();
+        line.seconds(&self.cost, if loads { line.began_at() } else { self.now })
+    }
+
+    /// Prompts for other models, which the same node computes.
+    fn other_models_s(&self) -> f64 {
+        if self.upstream.in_flight <= self.holding.running {
+            return 0.0;
+        }
+        let others = self.fleet.holdings_of(self.holding.upstream).filter(|other| other.name != self.holding.name);
+        others.map(|other| other.line.seconds(&other.speed.prefill().unwrap_or(self.cost), self.now)).sum()
+    }
+
+    /// When a slot comes free for it, after all who came before.
+    fn slot_s(&self, slots: usize, foreign: u32) -> f64 {
+        let mut computed_s = 0.0;
+        let mut ends: Vec<f64> = Vec::with_capacity(slots.min(self.holding.running as usize + foreign as usize));
+        let answering = self.holding.answers.iter().map(|(_, since)| left_s(self.answer_s, *since, self.now));
+        // Nobody knows how far other people's are.
+        let others = (0..foreign).map(|_| self.answer_s / 2.0);
+        for end in answering.chain(others) {
+            take(&mut ends, slots, end);
+        }
+        for work in self.holding.line.works() {
+            computed_s += self.cost.seconds(work);
+            let began = if ends.len() < slots { 0.0 } else { earliest(&ends) };
+            let end = (began + self.cost.seconds(work)).max(computed_s) + self.answer_s;
+            replace_earliest(&mut ends, slots, end);
+        }
+        for _ in 0..self.holding.waiting {
+            let began = if ends.len() < slots { 0.0 } else { earliest(&ends) };
+            replace_earliest(&mut ends, slots, began + self.read_s + self.answer_s);
+        }
+        if ends.len() < slots { 0.0 } else { earliest(&ends) }
+    }
+}
+
+/// What is left of something that takes so long; what takes longer than that may take as long again.
+fn left_s(whole_s: f64, since: Moment, now: Moment) -> f64 {
+    (whole_s - now.since(since).as_secs_f64()).abs().min(whole_s)
+}
+
+fn take(ends: &mut Vec<f64>, slots: usize, end: f64) {
+    if ends.len() < slots {
+        ends.push(end);
+    } else {
+        let began = earliest(ends);
+        replace_earliest(ends, slots, began + end);
+    }
+}
+
+fn replace_earliest(ends: &mut Vec<f64>, slots: usize, end: f64) {
+    if ends.len() < slots {
+        return ends.push(end);
+    }
+    if let Some(first) = ends.iter_mut().min_by(|a, b| a.total_cmp(b)) {
+        *first = end;
+    }
+}
+
+fn earliest(ends: &[f64]) -> f64 {
+    ends.iter().copied().min_by(f64::total_cmp).unwrap_or(0.0)
+}
