@@ -2,6 +2,10 @@
 
 use std::process::ExitCode;
 
+/// Requests make and drop many small things on several threads, and bodies of megabytes must not stay behind.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     warmgate::cli::main()
 }

@@ -10,6 +10,9 @@ use crate::routing::fleet::UpstreamId;
 pub const TARGET: &str = "warmgate::access";
 
 pub fn write(form: AccessLog, receipt: &Receipt, name: &dyn Fn(UpstreamId) -> String) {
+    if form == AccessLog::Off {
+        return;
+    }
     let last = receipt.attempts.last();
     let node = last.map(|attempt| name(attempt.row.upstream)).or(receipt.managed_nodes()).unwrap_or_default();
     let score = last.map(|attempt| (attempt.row.score * 10.0).round() / 10.0);

@@ -8,6 +8,7 @@ use pingora::http::ResponseHeader;
 use pingora_core::Result;
 use pingora_proxy::Session;
 
+use super::headers;
 use super::refusal::Refusal;
 use super::tenants::tell_limits;
 use crate::routing::ask::Dialect;
@@ -78,7 +79,10 @@ pub async fn refuse(session: &mut Session, dialect: Dialect, refusal: &Refusal, 
         header.insert_header("www-authenticate", "Bearer")?;
     }
     if let Refusal::OverLimit { told, .. } = refusal {
-        tell_limits(&mut header, told);
+        headers::edit_answer(&mut header, |parts| {
+            tell_limits(&mut parts.headers, told.clone());
+            Ok(())
+        })?;
     }
     if let Some(seconds) = refusal.retry_after_s() {
         header.insert_header("retry-after", seconds)?;

@@ -10,12 +10,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use parking_lot::Mutex;
 use pingora_core::apps::{HttpServerApp, HttpServerOptions, ReusedHttpStream, ServerApp};
 use pingora_core::protocols::Stream;
 use pingora_core::protocols::http::ServerSession;
 use pingora_core::protocols::http::v2::server::H2Options;
 use pingora_core::server::ShutdownWatch;
-use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
 use super::active::Active;
@@ -36,27 +36,23 @@ pub fn head_is_read() {
 }
 
 /// When the head that is being read must be there; `None` while none is.
-#[derive(Clone)]
-struct Visit(Arc<watch::Sender<Option<Instant>>>);
+#[derive(Clone, Default)]
+struct Visit(Arc<Mutex<Option<Instant>>>);
 
 impl Visit {
     fn due_at(&self, due: Option<Instant>) {
-        self.0.send_replace(due);
+        *self.0.lock() = due;
     }
 
+    /// Looks when the time comes, and now and then while there is none: told of every request it would cost each of
+    /// them two wake-ups. Times that are set on the way are further off than the next look.
     async fn overdue(&self) {
-        let mut changes = self.0.subscribe();
         loop {
-            let due = *changes.borrow_and_update();
-            let Some(due) = due else {
-                if changes.changed().await.is_err() {
-                    return;
-                }
-                continue;
-            };
-            tokio::select! {
-                () = tokio::time::sleep_until(due) => return,
-                _ = changes.changed() => {}
+            let (now, due) = (Instant::now(), *self.0.lock());
+            let look = now + IDLE_MAX;
+            match due {
+                Some(due) if due <= now => return,
+                due => tokio::time::sleep_until(due.map_or(look, |due| due.min(look))).await,
             }
         }
     }
@@ -106,8 +102,8 @@ impl<A: HttpServerApp + Send + Sync + 'static> ServerApp for Door<A> {
                 }
             },
         };
-        let (due, _) = watch::channel(Some(due));
-        let visit = Visit(Arc::new(due));
+        let visit = Visit::default();
+        visit.due_at(Some(due));
         tokio::select! {
             kept = VISIT.scope(visit.clone(), self.app.process_new(stream, shutdown)) => kept,
             () = visit.overdue() => None,

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use pingora::http::{RequestHeader, ResponseHeader};
+use http::request::Parts;
+use http::{HeaderName, HeaderValue};
+use pingora::http::ResponseHeader;
 use pingora_core::Error;
 
 use super::active::Active;
@@ -137,6 +139,13 @@ struct Current {
     heard: Heard,
 }
 
+const FLEET_NODE: HeaderName = HeaderName::from_static("x-fleet-node");
+const FLEET_SCORE: HeaderName = HeaderName::from_static("x-fleet-score");
+const FLEET_AFFINITY: HeaderName = HeaderName::from_static("x-fleet-affinity");
+const FLEET_MODEL: HeaderName = HeaderName::from_static("x-fleet-model");
+const FLEET_ATTEMPTS: HeaderName = HeaderName::from_static("x-fleet-attempts");
+const FLEET_QUEUE_MS: HeaderName = HeaderName::from_static("x-fleet-queue-ms");
+
 /// Of a path that a client made up, kept in log and receipt.
 const MAX_PATH_CHARS: usize = 256;
 
@@ -230,22 +239,22 @@ impl Exchange {
     }
 
     /// Makes the client's request one to the current node, with the body that was prepared for it.
-    pub fn address(&self, request: &mut RequestHeader) -> Result<(), Box<Error>> {
+    pub fn address(&self, request: &mut Parts) -> Result<(), Box<Error>> {
         if let Some(translation) = &self.translation {
-            translation.address(request)?;
+            translation.address(request);
         }
         if let Some(node) = self.node() {
             headers::address(request, &node.target)?;
             for (name, value) in node.engine.get().map_or(&[][..], |engine| engine.headers) {
-                request.insert_header(*name, *value)?;
+                request.headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
             }
-            headers::steer(request, node)?;
+            headers::steer(&mut request.headers, node);
         }
-        request.insert_header("x-request-id", &self.request_id)?;
-        match &self.replay {
-            Some(replay) => replay.frame(request),
-            None => Ok(()),
+        headers::tell(&mut request.headers, headers::REQUEST_ID, self.request_id.clone());
+        if let Some(replay) = &self.replay {
+            replay.frame(&mut request.headers);
         }
+        Ok(())
     }
 
     /// There is a connection to the current node.
@@ -369,9 +378,9 @@ impl Exchange {
     }
 
     /// What the answer's headers tell of how it came about.
-    pub fn routing_headers(&self) -> Vec<(&'static str, String)> {
+    pub fn routing_headers(&self) -> Vec<(HeaderName, String)> {
         if let Some(nodes) = self.nodes_told() {
-            return vec![("x-fleet-node", nodes)];
+            return vec![(FLEET_NODE, nodes)];
         }
         let (Some(attempt), Some(current), true) =
             (self.receipt.attempts.last(), &self.current, self.plan.routing_headers)
@@ -379,12 +388,12 @@ impl Exchange {
             return Vec::new();
         };
         vec![
-            ("x-fleet-node", self.ingress.node_name(attempt.row.upstream)),
-            ("x-fleet-score", format!("{:.1}", attempt.row.score)),
-            ("x-fleet-affinity", self.receipt.affinity.to_string()),
-            ("x-fleet-model", current.model.clone()),
-            ("x-fleet-attempts", self.receipt.attempts.len().to_string()),
-            ("x-fleet-queue-ms", format!("{:.0}", self.receipt.queue_ms)),
+            (FLEET_NODE, self.ingress.node_name(attempt.row.upstream)),
+            (FLEET_SCORE, format!("{:.1}", attempt.row.score)),
+            (FLEET_AFFINITY, self.receipt.affinity.to_string()),
+            (FLEET_MODEL, current.model.clone()),
+            (FLEET_ATTEMPTS, self.receipt.attempts.len().to_string()),
+            (FLEET_QUEUE_MS, format!("{:.0}", self.receipt.queue_ms)),
         ]
     }
 

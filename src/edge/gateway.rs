@@ -153,8 +153,10 @@ impl ProxyHttp for Gateway {
         request: &mut RequestHeader,
         exchange: &mut Exchange,
     ) -> Result<()> {
-        headers::introduce(request, session, &exchange.plan.trusted_peers)?;
-        exchange.address(request)
+        headers::edit(request, |parts| {
+            headers::introduce(parts, session, &exchange.plan.trusted_peers);
+            exchange.address(parts)
+        })
     }
 
     async fn upstream_response_filter(
@@ -191,20 +193,24 @@ impl ProxyHttp for Gateway {
         }
         exchange.answering(response);
         let version = session.req_header().version;
-        headers::for_client(response, version)?;
-        if let Some(translation) = &mut exchange.translation {
-            translation.begin(response, version)?;
-        }
-        headers::keep_streams_flowing(response)?;
-        tell_limits(response, &exchange.limits_told());
-        for (name, value) in exchange.routing_headers() {
-            headers::tell(response, name, &value);
-        }
+        headers::edit_answer(response, |parts| {
+            headers::for_client(&mut parts.headers, version);
+            if let Some(translation) = &mut exchange.translation {
+                translation.begin(parts, version);
+            }
+            headers::keep_streams_flowing(&mut parts.headers);
+            tell_limits(&mut parts.headers, exchange.limits_told());
+            for (name, value) in exchange.routing_headers() {
+                headers::tell(&mut parts.headers, name, value);
+            }
+            headers::tell(&mut parts.headers, headers::REQUEST_ID, exchange.request_id.clone());
+            Ok(())
+        })?;
         if headers::is_bodiless(response, session) {
             // No body, so no hook will see its end.
             exchange.completed(Observed::default());
         }
-        response.insert_header("x-request-id", &exchange.request_id)
+        Ok(())
     }
 
     fn response_body_filter(

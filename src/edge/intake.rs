@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use http::HeaderName;
-use http::header::UPGRADE;
+use http::header::{AsHeaderName, UPGRADE};
 use pingora_core::Result;
 use pingora_proxy::Session;
 
@@ -145,9 +145,9 @@ fn may_resume(session: &Session, exchange: &Exchange) -> bool {
 
 /// The first of the affinity headers that is there and not empty.
 fn session_name(session: &Session, names: &[HeaderName]) -> Option<u64> {
-    names.iter().find_map(|name| header_text(session, name.as_str())).map(hash_text)
+    names.iter().find_map(|name| header_text(session, name)).map(hash_text)
 }
 
-fn header_text<'a>(session: &'a Session, name: &str) -> Option<&'a str> {
+fn header_text(session: &Session, name: impl AsHeaderName) -> Option<&str> {
     session.req_header().headers.get(name)?.to_str().ok().filter(|text| !text.is_empty())
 }

@@ -12,18 +12,19 @@
 mod pulse;
 mod session;
 
+use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::HeaderMap;
 use http::header::{CONTENT_LENGTH, EXPECT, TRAILER, TRANSFER_ENCODING};
 use parking_lot::Mutex;
-use pingora::http::RequestHeader;
 use pingora_core::protocols::http::ServerSession;
-use pingora_core::{Error, ErrorType, Result};
+use pingora_core::{Error, ErrorType};
 use pingora_proxy::Session;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use super::departure::Stage;
 use session::ReplaySession;
@@ -118,7 +119,8 @@ impl Replay {
         let shared = Arc::new(Shared {
             returned: Mutex::new(None),
             attempt: Mutex::new(first),
-            moved_up_to: watch::Sender::new(0),
+            moved_up_to: AtomicU64::new(0),
+            moves: Notify::new(),
             given_bytes: AtomicU64::new(0),
         });
         let inner = std::mem::replace(&mut session.downstream_session, placeholder());
@@ -154,11 +156,11 @@ impl Replay {
     }
 
     /// Makes a request header fit the prepared body: exactly one framing, no expectation.
-    pub fn frame(&self, request: &mut RequestHeader) -> Result<()> {
-        request.remove_header(&EXPECT);
-        request.remove_header(&TRANSFER_ENCODING);
-        request.remove_header(&TRAILER);
-        request.insert_header(CONTENT_LENGTH, self.shared.attempt.lock().body.len())
+    pub fn frame(&self, headers: &mut HeaderMap) {
+        headers.remove(EXPECT);
+        headers.remove(TRANSFER_ENCODING);
+        headers.remove(TRAILER);
+        headers.insert(CONTENT_LENGTH, self.shared.attempt.lock().body.len().into());
     }
 
     /// The most bytes one write to the upstream carries; write timeouts scale with it.
@@ -189,11 +191,8 @@ impl Mover {
     /// Ends the attempt if nothing of its answer went to the client; does nothing to a later one.
     pub fn move_away(&self) {
         if let Some(shared) = self.shared.upgrade() {
-            shared.moved_up_to.send_if_modified(|up_to| {
-                let news = *up_to < self.number;
-                *up_to = (*up_to).max(self.number);
-                news
-            });
+            shared.moved_up_to.fetch_max(self.number, Ordering::SeqCst);
+            shared.moves.notify_waiters();
         }
     }
 }
@@ -205,7 +204,24 @@ struct Shared {
     /// Of answers, what the client's session has taken.
     given_bytes: AtomicU64,
     /// Attempts up to this number are to end; they count from one.
-    moved_up_to: watch::Sender<u64>,
+    moved_up_to: AtomicU64,
+    /// Told of each change of it.
+    moves: Notify,
+}
+
+impl Shared {
+    /// Returns when this attempt is to end. They count from one; zero was never prepared and cannot be moved.
+    async fn moved(&self, number: u64) {
+        loop {
+            let mut news = pin!(self.moves.notified());
+            // From here on no news is lost.
+            news.as_mut().enable();
+            if number > 0 && self.moved_up_to.load(Ordering::SeqCst) >= number {
+                return;
+            }
+            news.await;
+        }
+    }
 }
 
 #[derive(Clone)]

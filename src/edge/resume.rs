@@ -109,7 +109,10 @@ fn prepare(session: &Session, exchange: &mut Exchange, body: Bytes) -> Result<Bo
     }
     let mut header = session.req_header().clone();
     header.set_version(Version::HTTP_11);
-    exchange.address(&mut header)?;
+    headers::edit(&mut header, |parts| {
+        headers::introduce(parts, session, &exchange.plan.trusted_peers);
+        exchange.address(parts)
+    })?;
     Ok(Box::new(header))
 }
 

@@ -40,9 +40,14 @@ impl Seat {
 
 /// Facts of a request as a selection key.
 pub fn key_of(query: &Query) -> Vec<u8> {
+    let room = Vec::with_capacity(KEY_BYTES + query.ask.chain.links.len() * LINK_BYTES);
     // Writing to memory cannot fail; an empty key would select nothing.
-    postcard::to_allocvec(query).unwrap_or_default()
+    postcard::to_extend(query, room).unwrap_or_default()
 }
+
+/// What most keys need besides the links of their conversation, and what one of these does at most.
+const KEY_BYTES: usize = 160;
+const LINK_BYTES: usize = 16;
 
 /// Selects by the fleet's policy.
 pub struct FleetSelection {

@@ -23,6 +23,8 @@ use crate::routing::fleet::UpstreamId;
 #[derive(Clone)]
 pub struct Target {
     url: UpstreamUrl,
+    /// The value of the `Host` header.
+    authority: String,
     /// Without a trailing slash and without a trailing `/v1`; empty for the root.
     base_path: String,
     bearer: Option<String>,
@@ -48,6 +50,7 @@ impl Target {
         let base = url.path.strip_suffix("/v1").unwrap_or(&url.path);
         Target {
             url: url.clone(),
+            authority: authority(url),
             base_path: base.trim_end_matches('/').to_string(),
             bearer: None,
             forwards_keys: false,
@@ -82,10 +85,8 @@ impl Target {
     }
 
     /// The value of the `Host` header: without the port where that is the scheme's own.
-    pub fn authority(&self) -> String {
-        let authority = self.url.authority();
-        let implied = if self.url.tls { ":443" } else { ":80" };
-        authority.strip_suffix(implied).map(str::to_string).unwrap_or(authority)
+    pub fn authority(&self) -> &str {
+        &self.authority
     }
 
     /// The value of the `Authorization` header, if one is sent.
@@ -117,6 +118,12 @@ impl Target {
         peer.options.verify_hostname = false;
         peer
     }
+}
+
+fn authority(url: &UpstreamUrl) -> String {
+    let authority = url.authority();
+    let implied = if url.tls { ":443" } else { ":80" };
+    authority.strip_suffix(implied).map(str::to_string).unwrap_or(authority)
 }
 
 impl Secured {

@@ -12,8 +12,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use http::header::AUTHORIZATION;
+use http::{HeaderMap, HeaderName};
 use parking_lot::Mutex;
-use pingora::http::{RequestHeader, ResponseHeader};
+use pingora::http::RequestHeader;
 use serde_json::{Value, json};
 
 pub use counts::TenantCounts;
@@ -221,15 +222,17 @@ fn told_of(names: &[&'static str; 3], left: &Left) -> [(&'static str, String); 3
 }
 
 /// Says what is left, in place of what the node says of its own limits.
-pub fn tell_limits(response: &mut ResponseHeader, told: &[(&'static str, String)]) {
+pub fn tell_limits(headers: &mut HeaderMap, told: Vec<(&'static str, String)>) {
     if told.is_empty() {
         return;
     }
-    let of_the_node = response.headers.keys().filter(|name| name.as_str().starts_with(RATE_LIMITS));
+    let of_the_node = headers.keys().filter(|name| name.as_str().starts_with(RATE_LIMITS));
     for name in of_the_node.cloned().collect::<Vec<_>>() {
-        response.remove_header(&name);
+        headers.remove(name);
     }
-    told.iter().for_each(|(name, value)| headers::tell(response, name, value));
+    for (name, value) in told {
+        headers::tell(headers, HeaderName::from_static(name), value);
+    }
 }
 
 /// A request that counts among its tenant's until this is settled or dropped.

@@ -27,6 +27,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::body::{self, BodyError, BodyLimits};
 use super::budget::Budget;
 use super::departure::Departure;
+use super::headers;
 use super::replay::{Cut, Delivery, Mover, Patience, Replay};
 
 /// Nothing here may take longer.
@@ -405,7 +406,11 @@ impl ProxyHttp for Gate {
             request.remove_header("content-encoding");
         }
         request.insert_header("host", "upstream")?;
-        ctx.replay.as_ref().unwrap().frame(request)
+        let replay = ctx.replay.as_ref().unwrap();
+        headers::edit(request, |parts| {
+            replay.frame(&mut parts.headers);
+            Ok(())
+        })
     }
 
     async fn upstream_response_filter(

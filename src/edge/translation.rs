@@ -8,9 +8,9 @@ use std::time::{Instant, SystemTime};
 
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING};
-use http::{HeaderValue, Version};
-use pingora::http::{RequestHeader, ResponseHeader};
-use pingora_core::{ErrorType, OrErr, Result};
+use http::request::Parts;
+use http::response::Parts as AnswerParts;
+use http::{HeaderValue, Uri, Version};
 
 use crate::date::rfc3339;
 use crate::routing::ask::Endpoint;
@@ -34,23 +34,22 @@ impl Translation {
     }
 
     /// Makes the request's head one for the engine's path.
-    pub fn address(&self, request: &mut RequestHeader) -> Result<()> {
-        let path = self.called.path().parse().or_err(ErrorType::InternalError, "a path of ours is no URI")?;
-        request.set_uri(path);
-        request.insert_header(CONTENT_TYPE, "application/json")
+    pub fn address(&self, request: &mut Parts) {
+        request.uri = Uri::from_static(self.called.path());
+        request.headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     }
 
     /// The engine's answer begins; makes its head one for the client.
-    pub fn begin(&mut self, response: &mut ResponseHeader, version: Version) -> Result<()> {
-        let engine_type = response.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    pub fn begin(&mut self, response: &mut AnswerParts, version: Version) {
+        let headers = &mut response.headers;
+        let engine_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let answer = Answer::new(self.asked, &self.model, response.status.as_u16(), engine_type);
-        response.insert_header(CONTENT_TYPE, HeaderValue::from_static(answer.content_type()))?;
-        response.remove_header(&CONTENT_LENGTH);
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(answer.content_type()));
+        headers.remove(CONTENT_LENGTH);
         if version >= Version::HTTP_11 && version < Version::HTTP_2 {
-            response.insert_header(TRANSFER_ENCODING, "chunked")?;
+            headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
         }
         self.answer = Some(answer);
-        Ok(())
     }
 
     /// What a chunk of the engine's comes to; `None`: nothing yet.

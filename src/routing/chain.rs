@@ -59,5 +59,10 @@ pub fn mix(seed: u64, value: u64) -> u64 {
 
 /// Hash of a name or other short text.
 pub fn hash_text(text: &str) -> u64 {
-    xxhash_rust::xxh3::xxh3_64(text.as_bytes())
+    hash_bytes(text.as_bytes())
+}
+
+/// The same of a text's bytes.
+pub fn hash_bytes(bytes: &[u8]) -> u64 {
+    xxhash_rust::xxh3::xxh3_64(bytes)
 }

@@ -3,6 +3,8 @@
 //! On Ollama, case folds, no tag means `:latest`, and the default registry and namespace may be left
 //! out (`server/routes.go`, `types/model`). Everywhere else a name is compared to the letter.
 
+use super::chain::{hash_bytes, hash_text};
+
 /// How clients' model names compare with an engine's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Naming {
@@ -31,13 +33,38 @@ pub fn fold(name: &str) -> String {
     folded
 }
 
+/// The hash of `fold`'s spelling, without making it.
+pub fn fold_hash(name: &str) -> u64 {
+    let (bare, tag) = parts(name);
+    let mut folded = [0; HASHED_IN_PLACE];
+    let Some((here, rest)) = folded.split_at_mut_checked(bare.len()) else { return hash_text(&fold(name)) };
+    let Some(there) = rest.get_mut(..tag.len()) else { return hash_text(&fold(name)) };
+    here.copy_from_slice(bare.as_bytes());
+    there.copy_from_slice(tag.as_bytes());
+    let spelled = &mut folded[..bare.len() + tag.len()];
+    spelled.make_ascii_lowercase();
+    hash_bytes(spelled)
+}
+
+/// Longer names are hashed in a copy of their own; hardly any is.
+const HASHED_IN_PLACE: usize = 128;
+
 /// The name with its tag and without the parts that are implied; case kept.
 pub fn canonical(name: &str) -> String {
+    let (bare, tag) = parts(name);
+    let mut canonical = String::with_capacity(bare.len() + tag.len());
+    canonical.push_str(bare);
+    canonical.push_str(tag);
+    canonical
+}
+
+/// What is not implied of it, and the tag that is.
+fn parts(name: &str) -> (&str, &'static str) {
     let name = strip_prefix_ignoring_case(name, DEFAULT_REGISTRY);
     let name = strip_prefix_ignoring_case(name, DEFAULT_NAMESPACE);
     // What stands last of the two: a tag, or a slash after which there is none.
     let last = name.bytes().rev().find(|byte| matches!(byte, b':' | b'/'));
-    if last == Some(b':') { name.to_string() } else { [name, ":latest"].concat() }
+    (name, if last == Some(b':') { "" } else { ":latest" })
 }
 
 fn strip_prefix_ignoring_case<'a>(text: &'a str, prefix: &str) -> &'a str {
@@ -75,6 +102,7 @@ mod tests {
     #[track_caller]
     fn check(name: &str, expected: &str) {
         assert_eq!(fold(name), expected);
+        assert_eq!(fold_hash(name), hash_text(expected));
     }
 
     #[test]
@@ -89,6 +117,14 @@ mod tests {
         check("host.test:5000/moss:7b", "host.test:5000/moss:7b");
         check("moss:7b/", "moss:7b/:latest");
         check("", ":latest");
+    }
+
+    #[test]
+    fn a_name_longer_than_any_is_hashed_as_well() {
+        for length in [HASHED_IN_PLACE - 8, HASHED_IN_PLACE - 7, HASHED_IN_PLACE - 6, HASHED_IN_PLACE, 300] {
+            let name = "m".repeat(length);
+            check(&name, &format!("{name}:latest"));
+        }
     }
 
     #[test]

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::aged::Aged;
 use super::ask::Ask;
-use super::chain::{hash_text, mix};
+use super::chain::mix;
 use super::fleet::UpstreamId;
 use super::moment::Moment;
 use super::name;
@@ -211,7 +211,7 @@ impl Sessions {
 
 /// What separates one tenant's conversations with one model from all others.
 pub fn domain(ask: &Ask) -> u64 {
-    mix(ask.tenant, hash_text(&name::fold(&ask.model)))
+    mix(ask.tenant, name::fold_hash(&ask.model))
 }
 
 /// Names the conversation the same way at every turn and on every replica: by its given name, else

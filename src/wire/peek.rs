@@ -8,6 +8,8 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use serde::de::DeserializeSeed;
+use serde_json::Deserializer;
+use serde_json::de::Read;
 use serde_json::value::RawValue;
 use thiserror::Error;
 
@@ -157,8 +159,15 @@ fn read(bytes: &[u8], endpoint: Endpoint) -> Result<Body<'_>, PeekError> {
     if json.trim_ascii().is_empty() {
         return Err(PeekError::Empty);
     }
+    // One look at all bytes is cheaper than one at each text; where it fails, the place is told by the other way.
+    match std::str::from_utf8(json) {
+        Ok(text) => read_from(Deserializer::from_str(text), endpoint),
+        Err(_) => read_from(Deserializer::from_slice(json), endpoint),
+    }
+}
+
+fn read_from<'de, R: Read<'de>>(mut from: Deserializer<R>, endpoint: Endpoint) -> Result<Body<'de>, PeekError> {
     let mut body = Body::default();
-    let mut from = serde_json::Deserializer::from_slice(json);
     Take(Reader { endpoint, body: &mut body }).deserialize(&mut from).and_then(|()| from.end()).map_err(unreadable)?;
     if body.is_object { Ok(body) } else { Err(PeekError::NotObject) }
 }

@@ -141,7 +141,8 @@ impl Exchange {
         if !matches!(response.status.as_u16(), 429 | 503) {
             return;
         }
-        if let (Some(wait), Some(current)) = (headers::retry_after(response, SystemTime::now()), &self.current) {
+        if let (Some(wait), Some(current)) = (headers::retry_after(&response.headers, SystemTime::now()), &self.current)
+        {
             self.ingress.fleet.with(|fleet, now| fleet.learn_wait(current.holding, wait, now));
         }
     }

@@ -4,6 +4,7 @@
 //! out and before it looks at the body: there the session rewinds. It owns the client's session and
 //! leaves it in `Shared::returned` when dropped, however that comes about.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -20,7 +21,7 @@ use pingora_core::protocols::http::custom::server::Session as CustomSession;
 use pingora_core::protocols::http::{HttpTask, ServerSession};
 use pingora_core::protocols::l4::socket::SocketAddr;
 use tokio::sync::watch;
-use tokio::time::Instant;
+use tokio::time::{Instant, Sleep};
 
 use super::super::departure::{Stage, cut_off};
 use super::pulse::Pulse;
@@ -31,11 +32,12 @@ type MessageReader = Box<dyn Stream<Item = Result<Bytes>> + Unpin + Send + Sync 
 pub(super) struct ReplaySession {
     inner: Box<ServerSession>,
     shared: Arc<Shared>,
-    moved_up_to: watch::Receiver<u64>,
     stage: watch::Receiver<Stage>,
     attempt: Attempt,
     sent_bytes: usize,
     deadline: Option<Instant>,
+    /// Wakes at the deadline or before.
+    timer: Timer,
     /// The head of a good answer, until its first byte.
     held: Option<Box<ResponseHeader>>,
     /// One that a heartbeat sent on its way; it counts as written from then on.
@@ -57,16 +59,15 @@ enum Phase {
 
 impl ReplaySession {
     pub(super) fn new(inner: Box<ServerSession>, shared: Arc<Shared>, stage: watch::Receiver<Stage>) -> ReplaySession {
-        let moved_up_to = shared.moved_up_to.subscribe();
         let attempt = shared.attempt.lock().clone();
         ReplaySession {
             inner,
             shared,
-            moved_up_to,
             stage,
             attempt,
             sent_bytes: 0,
             deadline: None,
+            timer: Timer::default(),
             held: None,
             sent: None,
             pulse: None,
@@ -114,7 +115,7 @@ impl ReplaySession {
                 Phase::Between => return self.inner.read_body_or_idle(true).await,
                 Phase::Answering => tokio::select! {
                     left = self.inner.read_body_or_idle(true) => return left,
-                    () = late(self.deadline) => return Err(Cut::Stalled.into_error()),
+                    () = self.timer.late(self.deadline) => return Err(Cut::Stalled.into_error()),
                     () = cut_off(&mut self.stage) => return Err(Cut::Stopping.into_error()),
                     () = late(due) => None,
                 },
@@ -125,8 +126,8 @@ impl ReplaySession {
                 },
                 Phase::Awaiting => tokio::select! {
                     left = self.inner.read_body_or_idle(true) => return left,
-                    () = late(self.deadline) => Some(Cut::FirstByteLate),
-                    () = moved(&mut self.moved_up_to, self.attempt.number) => Some(Cut::MovedAway),
+                    () = self.timer.late(self.deadline) => Some(Cut::FirstByteLate),
+                    () = self.shared.moved(self.attempt.number) => Some(Cut::MovedAway),
                     () = cut_off(&mut self.stage) => Some(Cut::Stopping),
                     () = late(due) => None,
                 },
@@ -243,11 +244,25 @@ async fn late(deadline: Option<Instant>) {
     }
 }
 
-async fn moved(moved_up_to: &mut watch::Receiver<u64>, number: u64) {
-    // Attempts count from one; zero was never prepared and cannot be moved.
-    let told = moved_up_to.wait_for(|up_to| number > 0 && *up_to >= number).await.is_ok();
-    if !told {
-        std::future::pending().await
+/// A timer that is kept. Waits begin anew with every chunk and deadlines only move away: instead of setting it
+/// each time, it is left to wake too early once in a while.
+#[derive(Default)]
+struct Timer(Option<Pin<Box<Sleep>>>);
+
+impl Timer {
+    async fn late(&mut self, deadline: Option<Instant>) {
+        let Some(deadline) = deadline else { return std::future::pending().await };
+        let timer = self.0.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
+        if timer.deadline() > deadline {
+            timer.as_mut().reset(deadline);
+        }
+        loop {
+            timer.as_mut().await;
+            if Instant::now() >= deadline {
+                return;
+            }
+            timer.as_mut().reset(deadline);
+        }
     }
 }
 
