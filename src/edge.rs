@@ -32,6 +32,7 @@ pub mod history;
 pub mod ingress;
 pub mod inquiries;
 pub mod intake;
+pub mod jwt;
 pub mod lease;
 pub mod lists;
 pub mod live;

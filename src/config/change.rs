@@ -58,6 +58,10 @@ pub fn changes(old: &Plan, new: &Plan) -> Vec<Change> {
             changes.push(Change::of(&format!("tenants[{}].keys", tenant.name), What::Changed));
         }
     }
+    let jwks = |plan: &Plan| plan.jwt.as_ref().map(|jwt| jwt.jwks.clone());
+    if jwks(old).zip(jwks(new)).is_some_and(|(old, new)| old.to_string() == new.to_string() && old != new) {
+        changes.push(Change::of("jwt.jwks", What::Changed));
+    }
     if changes.is_empty() && old != new {
         changes.push(Change::of("", What::Changed));
     }

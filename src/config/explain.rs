@@ -87,6 +87,9 @@ impl Plan {
                 lines.row("  caches", "kept apart from those of others, at vLLM and SGLang");
             }
         }
+        if let Some(jwt) = &self.jwt {
+            lines.row("tokens", &jwt.summary());
+        }
         let peers: Vec<String> = self.trusted_peers.0.iter().map(ToString::to_string).collect();
         lines.row("believed", &if peers.is_empty() { "nobody".to_owned() } else { peers.join(", ") });
     }

@@ -46,15 +46,14 @@ section! {
         routing_headers: bool,
         trusted_peers: Vec<Option<IpNet>>,
         tenants: Vec<Option<Tenant>>,
+        jwt: Jwt,
         cache_salt: bool,
         cache_salt_key: Source,
         server: Server,
         shutdown: Shutdown,
         log: Log,
         state_file: String,
-    } later [
-        "jwt"
-    ]
+    } later []
 }
 
 impl File {
@@ -170,6 +169,8 @@ section! {
         cache_salt: bool,
     } later []
 }
+
+section! { Jwt { jwks: String, issuer: String, audience: String, claim: String, } later [] }
 
 section! { TenantLimits { rpm: u32, tpm: u32, concurrent: u32, } later [] }
 

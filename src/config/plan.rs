@@ -13,6 +13,7 @@ use http::HeaderName;
 use serde::{Serialize, Serializer};
 
 use super::cors::Cors;
+use super::jwt::Jwt;
 use super::key::KeyHash;
 use super::listen_tls::ListenTls;
 use super::peers::TrustedPeers;
@@ -58,6 +59,8 @@ pub struct Plan {
     pub trusted_peers: TrustedPeers,
     /// Names are unique, and no key is that of two. Empty: whoever reaches this may use everything.
     pub tenants: Vec<Tenant>,
+    /// Tokens that name one of `tenants`; `None`: only keys do.
+    pub jwt: Option<Jwt>,
     /// Whether engines keep what they cached apart for each tenant, of whom it is not said.
     pub cache_salt: bool,
     /// What salts are made with; `None`: others after each start.

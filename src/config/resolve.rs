@@ -6,6 +6,7 @@
 use std::path::Path;
 
 use super::file::{self, File};
+use super::jwt::Jwt;
 use super::listen_tls::ListenTls;
 use super::peers::TrustedPeers;
 use super::plan::{Admin, Admission, Group, GroupTarget, Listen, Plan, Resilience, Upstream};
@@ -39,6 +40,7 @@ pub fn plan(written: File, folder: &Path, report: &mut Report) -> Plan {
         plan.trusted_peers = TrustedPeers(peers.into_iter().flatten().collect());
     }
     plan.tenants = tenants::resolve(written.tenants.unwrap_or_default(), folder, report);
+    plan.jwt = written.jwt.and_then(|jwt| Jwt::of(jwt, folder, report));
     lay(&mut plan.cache_salt, written.cache_salt);
     plan.cache_salt_key = written.cache_salt_key.and_then(|source| fetch(&source, "cache_salt_key", folder, report));
     let server = written.server.unwrap_or_default();

@@ -104,12 +104,15 @@ fn check_tenant(tenant: &file::Tenant, path: &str, report: &mut Report) {
     }
 }
 
-/// A key belongs to one tenant, and a tenant has one at least.
+/// A key belongs to one tenant, and somebody can be each tenant: by a key, or by a token that names it.
 pub fn check_together(plan: &Plan, report: &mut Report) {
+    if plan.jwt.is_some() && plan.tenants.is_empty() {
+        report.add("jwt", "names tenants, and there are none", "write them under `tenants:`; they need no keys");
+    }
     let mut owners: HashMap<KeyHash, &str> = HashMap::new();
     for (index, tenant) in plan.tenants.iter().enumerate() {
         let path = format!("tenants[{index}].keys");
-        if tenant.keys.is_empty() {
+        if tenant.keys.is_empty() && plan.jwt.is_none() {
             report.add(format!("tenants[{index}]"), "has no key, so nobody can be it", MAKE_A_KEY);
         }
         if tenant.keys.iter().any(KeyHash::is_well_known) {

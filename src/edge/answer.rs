@@ -75,7 +75,7 @@ pub async fn refuse(session: &mut Session, dialect: Dialect, refusal: &Refusal, 
     if let Refusal::WrongMethod { allow } = refusal {
         header.insert_header("allow", *allow)?;
     }
-    if let Refusal::NoKey | Refusal::UnknownKey = refusal {
+    if let Refusal::NoKey | Refusal::UnknownKey | Refusal::BadToken(_) = refusal {
         header.insert_header("www-authenticate", "Bearer")?;
     }
     if let Refusal::OverLimit { told, .. } = refusal {

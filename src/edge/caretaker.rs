@@ -17,6 +17,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 
 use super::ingress::Ingress;
+use super::jwt;
 use super::lists;
 use super::movers;
 use super::probe::Prober;
@@ -69,6 +70,7 @@ impl BackgroundService for Caretaker {
             _ = self.keep_checking(news) => {}
             _ = lists::keep(self.ingress.clone()) => {}
             _ = movers::sweep(self.ingress.clone()) => {}
+            _ = jwt::keep(self.ingress.clone()) => {}
             _ = state_file::keep(self.ingress.clone()) => {}
         }
     }
@@ -84,7 +86,9 @@ impl Caretaker {
             polls.spawn(async move { telemetry.poll(&site).await });
         }
         // A node that is slow to answer joins later; it does not keep the others waiting.
-        let _ = timeout(FIRST_LOOK_MAX, async { while polls.join_next().await.is_some() {} }).await;
+        let answered = async { while polls.join_next().await.is_some() {} };
+        let keys = timeout(FIRST_LOOK_MAX, jwt::look(&self.ingress));
+        let _ = tokio::join!(timeout(FIRST_LOOK_MAX, answered), keys);
         polls.detach_all();
         let _ = timeout(FIRST_LOOK_MAX, self.ingress.balancer.backends().run_health_check(true)).await;
         self.ingress.lists.catch_up(&self.ingress);

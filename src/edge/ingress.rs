@@ -17,6 +17,7 @@ use super::discovery::FleetDiscovery;
 use super::fetch::Fetcher;
 use super::health::EngineCheck;
 use super::history::History;
+use super::jwt::Tokens;
 use super::lists::Lists;
 use super::live::Live;
 use super::manage::Managing;
@@ -40,6 +41,8 @@ use crate::routing::stuck::SilenceLimits;
 
 pub struct Ingress {
     tenants: ArcSwap<Tenants>,
+    /// The tokens that name them.
+    pub tokens: Tokens,
     plan: Arc<ArcSwap<Plan>>,
     pub fleet: Arc<SharedFleet>,
     /// The nodes, which join and leave while all this runs.
@@ -99,6 +102,7 @@ impl Ingress {
         let body_memory = Budget::new(in_force.limits.memory_for_bodies.0 as usize);
         Ok(Ingress {
             tenants: ArcSwap::from_pointee(Tenants::of(&in_force)),
+            tokens: Tokens::of(in_force.jwt.as_ref()),
             plan,
             roster,
             waiting_room: WaitingRoom::open(&fleet, &balancer),
@@ -169,6 +173,7 @@ impl Ingress {
         let before = self.tenants();
         let renewed = Arc::new(Tenants::renewed(&before, plan));
         self.tenants.store(renewed.clone());
+        self.tokens.renew(plan.jwt.as_ref());
         for gone in before.iter().filter(|tenant| renewed.named(&tenant.name).is_none()) {
             self.metrics.tenants.forget(&gone.name);
         }

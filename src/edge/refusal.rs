@@ -6,6 +6,7 @@
 
 use super::body::BodyError;
 use super::headers::HOPS_MAX;
+use super::jwt::TokenFault;
 use super::manage::Unmanaged;
 use crate::routing::ask::Dialect;
 use crate::routing::limits::Over;
@@ -43,6 +44,10 @@ pub enum Refusal {
     NoKey,
     /// Nobody has its key.
     UnknownKey,
+    /// Its token names no tenant that it proves to be.
+    BadToken(TokenFault),
+    /// The keys that tokens are signed with are not here yet.
+    NoTokenKeys,
     ModelNotAllowed {
         model: String,
     },
@@ -104,7 +109,7 @@ impl Refusal {
     pub fn status(&self) -> u16 {
         match self {
             Refusal::UnknownPath | Refusal::UnknownModel { .. } | Refusal::ResponseGone => 404,
-            Refusal::NoKey | Refusal::UnknownKey => 401,
+            Refusal::NoKey | Refusal::UnknownKey | Refusal::BadToken(_) => 401,
             Refusal::ModelNotAllowed { .. } => 403,
             Refusal::OverLimit { .. } => 429,
             Refusal::WrongMethod { .. } => 405,
@@ -117,6 +122,7 @@ impl Refusal {
             | Refusal::LacksPath { .. } => 400,
             Refusal::Body(error) => body_status(error),
             Refusal::QueueFull { .. } | Refusal::QueueTimeout { .. } | Refusal::Stopping => 503,
+            Refusal::NoTokenKeys => 503,
             Refusal::AllDown { .. } | Refusal::AllCooling { .. } | Refusal::NotYetKnown { .. } => 503,
             Refusal::AttemptsFailed { last: Cause::FirstByteLate, .. } => 504,
             Refusal::AttemptsFailed { last: Cause::Busy(_), .. } => 503,
@@ -142,6 +148,10 @@ impl Refusal {
             ),
             Refusal::NoKey => "this needs a key; send it as `Authorization: Bearer KEY` or as `x-api-key: KEY`".into(),
             Refusal::UnknownKey => "this key is not known here; ask whoever runs this Warmgate for one".into(),
+            Refusal::BadToken(fault) => fault.message().into(),
+            Refusal::NoTokenKeys => {
+                "the keys that tokens are checked with are being fetched; try again in a moment".into()
+            }
             Refusal::ModelNotAllowed { model } => {
                 let shown = shown(model);
                 format!("this key may not use model '{shown}'; the list of models has those that it may")
@@ -203,6 +213,7 @@ impl Refusal {
             | Refusal::OverLimit { retry_after_s, .. } => Some((*retry_after_s).max(1)),
             Refusal::Body(BodyError::NoMemory) | Refusal::Managing(Unmanaged::TooMany) | Refusal::Stopping => Some(1),
             Refusal::AttemptsFailed { last: Cause::Busy(_), .. } => Some(1),
+            Refusal::NoTokenKeys => Some(TOKEN_KEYS_RETRY_S),
             _ => None,
         }
     }
@@ -219,6 +230,9 @@ impl Refusal {
         (is_failure && self.retry_after_s().is_none()).then_some(false)
     }
 }
+
+/// Fetching them takes a second or two where it succeeds.
+const TOKEN_KEYS_RETRY_S: u64 = 2;
 
 fn over_limit(over: Over, limit: u32) -> String {
     let what = match over {

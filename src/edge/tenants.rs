@@ -22,6 +22,7 @@ use models::Models;
 use salt::Salt;
 
 use super::headers;
+use super::jwt::{TokenFault, Tokens};
 use super::refusal::Refusal;
 use super::shared_fleet::SharedFleet;
 use crate::config::{self, KEY_CHARS_MAX, KeyHash, Plan};
@@ -79,15 +80,20 @@ impl Tenants {
     }
 
     /// Whose request this is. While there are no tenants: nobody's in particular.
-    pub fn identify(&self, head: &RequestHeader) -> Result<Option<Arc<Tenant>>, Refusal> {
+    pub fn identify(&self, head: &RequestHeader, tokens: &Tokens) -> Result<Option<Arc<Tenant>>, Refusal> {
         if self.all.is_empty() {
             return Ok(None);
         }
         let mut keys = keys_of(head).peekable();
-        if keys.peek().is_none() {
-            return Err(Refusal::NoKey);
+        let has_key = keys.peek().is_some();
+        if let Some(owner) = keys.find_map(|key| self.owner(key)) {
+            return Ok(Some(owner.clone()));
         }
-        keys.find_map(|key| self.owner(key)).cloned().map(Some).ok_or(Refusal::UnknownKey)
+        match bearer(head).and_then(|token| tokens.tenant_of(token)) {
+            Some(name) => self.named(&name?).cloned().map(Some).ok_or(Refusal::BadToken(TokenFault::NoTenant)),
+            None if has_key => Err(Refusal::UnknownKey),
+            None => Err(Refusal::NoKey),
+        }
     }
 
     pub fn named(&self, name: &str) -> Option<&Arc<Tenant>> {
@@ -107,13 +113,17 @@ impl Tenants {
 
 /// The keys that a request shows; some clients send theirs both ways, and one of them may be a dummy.
 fn keys_of(head: &RequestHeader) -> impl Iterator<Item = &str> {
-    let text = |name: &str| head.headers.get(name)?.to_str().ok();
-    let bearer = text(AUTHORIZATION.as_str()).and_then(|value| {
-        let (scheme, key) = value.trim().split_once(' ')?;
-        scheme.eq_ignore_ascii_case("bearer").then(|| key.trim())
-    });
-    let keys = [bearer, text(API_KEY).map(str::trim)].into_iter().flatten();
+    let keys = [bearer(head), text(head, API_KEY).map(str::trim)].into_iter().flatten();
     keys.filter(|key| !key.is_empty() && key.len() <= KEY_CHARS_MAX)
+}
+
+fn bearer(head: &RequestHeader) -> Option<&str> {
+    let (scheme, key) = text(head, AUTHORIZATION.as_str())?.trim().split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| key.trim())
+}
+
+fn text<'a>(head: &'a RequestHeader, name: &str) -> Option<&'a str> {
+    head.headers.get(name)?.to_str().ok()
 }
 
 impl Tenant {

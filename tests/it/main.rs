@@ -42,6 +42,7 @@ mod guard_options;
 mod heartbeat;
 mod hygiene;
 mod inquiries;
+mod jwt;
 mod kit;
 mod lead;
 mod limits;

@@ -126,6 +126,11 @@ impl Upstream {
         self.stage.catalogue.lock().expect("catalogue").metrics = text.to_owned();
     }
 
+    /// The keys that it signs tokens with, as `/keys` shows them.
+    pub fn set_keys(&self, keys: serde_json::Value) {
+        self.stage.catalogue.lock().expect("catalogue").keys = keys;
+    }
+
     pub fn set_polls(&self, polls: Polls) {
         self.stage.catalogue.lock().expect("catalogue").polls = polls;
     }

@@ -33,6 +33,7 @@ impl Default for Plan {
             routing_headers: true,
             trusted_peers: TrustedPeers::default(),
             tenants: Vec::new(),
+            jwt: None,
             cache_salt: false,
             cache_salt_key: None,
             server: Server { threads: 0, upgrade_sock: None, pid_file: None },

@@ -12,13 +12,22 @@ use crate::edge::verdict::Verdict;
 use crate::routing::ask::{Ask, Endpoint};
 use crate::routing::limits::{OUTPUT_TOKENS_GUESSED, Used, tokens_guessed};
 
+/// Why a key is refused, as it is counted.
+fn reason_of(refusal: &Refusal) -> &'static str {
+    match refusal {
+        Refusal::NoKey => "none",
+        Refusal::BadToken(fault) => fault.name(),
+        Refusal::NoTokenKeys => "token_keys_missing",
+        _ => "unknown",
+    }
+}
+
 impl Exchange {
     /// Finds out whose request it is, where that matters.
     pub fn identify(&mut self, head: &RequestHeader) -> Result<(), Refusal> {
-        let found = self.ingress.tenants().identify(head);
+        let found = self.ingress.tenants().identify(head, &self.ingress.tokens);
         if let Err(refusal) = &found {
-            let reason = if matches!(refusal, Refusal::NoKey) { "none" } else { "unknown" };
-            self.ingress.metrics.tenants.key_refused(reason);
+            self.ingress.metrics.tenants.key_refused(reason_of(refusal));
         }
         self.tenant = found?;
         self.receipt.tenant = self.tenant.as_ref().map(|tenant| tenant.name.clone());

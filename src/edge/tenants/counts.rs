@@ -13,6 +13,7 @@ pub struct TenantCounts {
     limited: IntCounterVec,
     running: IntGaugeVec,
     keys_refused: IntCounterVec,
+    jwks_fetches: IntCounterVec,
 }
 
 /// Whether an engine told what was charged, or nobody did.
@@ -43,8 +44,13 @@ impl TenantCounts {
             )?,
             keys_refused: counter(
                 "warmgate_keys_refused_total",
-                "Requests without a key, or with one that nobody knows",
+                "Requests without a key, with one that nobody knows, or with a token that is refused",
                 &["reason"],
+            )?,
+            jwks_fetches: counter(
+                "warmgate_jwks_fetches_total",
+                "Times that the keys of tokens were asked for at their URL",
+                &["outcome"],
             )?,
             running,
         })
@@ -65,6 +71,10 @@ impl TenantCounts {
 
     pub fn key_refused(&self, reason: &'static str) {
         self.keys_refused.with_label_values(&[reason]).inc();
+    }
+
+    pub fn jwks_fetched(&self, is_ok: bool) {
+        self.jwks_fetches.with_label_values(&[if is_ok { "ok" } else { "failed" }]).inc();
     }
 
     /// Those that are there, as they are now.

@@ -25,7 +25,7 @@ fn who(tenants: &Tenants, headers: &[(&'static str, &str)]) -> Result<Option<Str
     for (name, value) in headers {
         head.append_header(*name, *value).unwrap();
     }
-    let found = tenants.identify(&head).map(|found| found.map(|tenant| tenant.name.clone()));
+    let found = tenants.identify(&head, &Tokens::default()).map(|found| found.map(|tenant| tenant.name.clone()));
     found.map_err(|refusal| refusal.status())
 }
 

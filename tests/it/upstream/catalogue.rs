@@ -84,6 +84,8 @@ pub struct Catalogue {
     pub authorization: Option<String>,
     /// The text of `/metrics`, where the engine has them.
     pub metrics: String,
+    /// What `/keys` answers: the keys of an issuer of tokens.
+    pub keys: Value,
     /// What it was asked for, oldest first.
     pub polled: Vec<Polled>,
 }
@@ -105,6 +107,7 @@ impl Catalogue {
             silent_paths: BTreeSet::new(),
             authorization: None,
             metrics: String::new(),
+            keys: Value::Null,
             polled: Vec::new(),
         }
     }
@@ -143,6 +146,7 @@ impl Catalogue {
             (_, "/v1/models") => {
                 json!({"object": "list", "data": self.list(|_| true, openai_entry)})
             }
+            (_, path) if path.starts_with("/keys") && !self.keys.is_null() => self.keys.clone(),
             _ => return None,
         };
         Some(body.to_string())
