@@ -22,6 +22,6 @@ pub struct EngineName(pub &'static str);
 impl Read for EngineName {
     fn read(at: Spot, report: &mut Report) -> Option<EngineName> {
         let names: Vec<_> = engine_names().into_iter().map(|name| (name, EngineName(name))).collect();
-        one_of(at, &names, &[], report)
+        one_of(at, &names, report)
     }
 }

@@ -1,8 +1,7 @@
 //! What was written: every key that may stand in a configuration, and nothing resolved.
 //!
 //! A key is one line here. `None` means that it is absent (or unreadable, in which case the report
-//! says so); no default lives at this level. `later` lists keys of other versions, so that a file
-//! made for one of those gets an answer better than "unknown".
+//! says so); no default lives at this level.
 
 use std::net::SocketAddr;
 
@@ -53,7 +52,7 @@ section! {
         shutdown: Shutdown,
         log: Log,
         state_file: String,
-    } later []
+    }
 }
 
 impl File {
@@ -70,11 +69,11 @@ impl File {
     }
 }
 
-section! { Listen { address: SocketAddr, tls: ListenTls, } later [] }
+section! { Listen { address: SocketAddr, tls: ListenTls, } }
 
-section! { Admin { address: SocketAddr, token: Source, tls: ListenTls, } later [] }
+section! { Admin { address: SocketAddr, token: Source, tls: ListenTls, } }
 
-section! { ListenTls { cert: String, key: String, client_ca: String, } later [] }
+section! { ListenTls { cert: String, key: String, client_ca: String, } }
 
 section! {
     Upstream {
@@ -92,10 +91,10 @@ section! {
         data_parallel: u32,
         discover: Discover,
         tls: Tls,
-    } later []
+    }
 }
 
-section! { Tls { ca: String, cert: String, key: String, sni: String, insecure: bool, } later [] }
+section! { Tls { ca: String, cert: String, key: String, sni: String, insecure: bool, } }
 
 section! {
     Group {
@@ -103,7 +102,7 @@ section! {
         targets: Vec<Option<GroupTarget>>,
         fallbacks: Vec<Option<String>>,
         policy: Policy,
-    } later []
+    }
 }
 
 section! {
@@ -114,12 +113,12 @@ section! {
         rpm: u32,
         tpm: u32,
         cost: f64,
-    } later []
+    }
 }
 
-section! { Routing { policy: Policy, externality_weight: f64, option_guard: OptionGuard, signals: Signals, } later [] }
+section! { Routing { policy: Policy, externality_weight: f64, option_guard: OptionGuard, signals: Signals, } }
 
-section! { Affinity { headers: Vec<Option<HeaderName>>, ttl: Span, max_sessions: u32, } later [] }
+section! { Affinity { headers: Vec<Option<HeaderName>>, ttl: Span, max_sessions: u32, } }
 
 section! {
     Admission {
@@ -128,10 +127,10 @@ section! {
         queue_timeout: Span,
         priorities: Priorities,
         reserve_for_interactive: f64,
-    } later []
+    }
 }
 
-section! { Priorities { interactive: u32, batch: u32, } later [] }
+section! { Priorities { interactive: u32, batch: u32, } }
 
 section! {
     Resilience {
@@ -140,22 +139,22 @@ section! {
         breaker: Breaker,
         slow_start: Span,
         resume_streams: bool,
-    } later []
+    }
 }
 
-section! { Breaker { failures: u32, window: Span, cooldown: Span, max_cooldown: Span, } later [] }
+section! { Breaker { failures: u32, window: Span, cooldown: Span, max_cooldown: Span, } }
 
 section! {
-    Timeouts { connect: Span, first_byte: Span, idle: Span, client_write: Span, heartbeat: Heartbeat, } later []
+    Timeouts { connect: Span, first_byte: Span, idle: Span, client_write: Span, heartbeat: Heartbeat, }
 }
 
-section! { Health { interval: Span, timeout: Span, unhealthy_after: u32, healthy_after: u32, } later [] }
+section! { Health { interval: Span, timeout: Span, unhealthy_after: u32, healthy_after: u32, } }
 
-section! { Telemetry { interval: Span, stale_after: Span, } later [] }
+section! { Telemetry { interval: Span, stale_after: Span, } }
 
-section! { Limits { body: ByteSize, memory_for_bodies: ByteSize, header_read: Span, } later [] }
+section! { Limits { body: ByteSize, memory_for_bodies: ByteSize, header_read: Span, } }
 
-section! { Cors { origins: Origins, } later [] }
+section! { Cors { origins: Origins, } }
 
 section! {
     Tenant {
@@ -167,34 +166,34 @@ section! {
         priority: Priority,
         management: bool,
         cache_salt: bool,
-    } later []
+    }
 }
 
-section! { Jwt { jwks: String, issuer: String, audience: String, claim: String, } later [] }
+section! { Jwt { jwks: String, issuer: String, audience: String, claim: String, } }
 
-section! { TenantLimits { rpm: u32, tpm: u32, concurrent: u32, } later [] }
+section! { TenantLimits { rpm: u32, tpm: u32, concurrent: u32, } }
 
-section! { Server { threads: u32, upgrade_sock: String, pid_file: String, } later [] }
+section! { Server { threads: u32, upgrade_sock: String, pid_file: String, } }
 
-section! { Shutdown { grace: Span, } later [] }
+section! { Shutdown { grace: Span, } }
 
-section! { Log { access: AccessLog, } later [] }
+section! { Log { access: AccessLog, } }
 
 impl Read for AccessLog {
     fn read(at: Spot, report: &mut Report) -> Option<AccessLog> {
-        one_of(at, &AccessLog::NAMES, &[], report)
+        one_of(at, &AccessLog::NAMES, report)
     }
 }
 
 impl Read for Auth {
     fn read(at: Spot, report: &mut Report) -> Option<Auth> {
-        one_of(at, &Auth::NAMES, &[], report)
+        one_of(at, &Auth::NAMES, report)
     }
 }
 
 impl Read for UsageProbe {
     fn read(at: Spot, report: &mut Report) -> Option<UsageProbe> {
-        one_of(at, &UsageProbe::NAMES, &[], report)
+        one_of(at, &UsageProbe::NAMES, report)
     }
 }
 
@@ -209,6 +208,6 @@ impl Read for Heartbeat {
 
 impl Read for OptionGuard {
     fn read(at: Spot, report: &mut Report) -> Option<OptionGuard> {
-        one_of(at, &OptionGuard::NAMES, &[], report)
+        one_of(at, &OptionGuard::NAMES, report)
     }
 }

@@ -103,7 +103,7 @@ impl<'a> Around<'a> {
     fn hint_for_upstream(&self, written: &str) -> String {
         let mut known: Vec<&str> = self.upstreams.iter().copied().collect();
         known.sort_unstable();
-        if known.is_empty() { "name it under upstreams first".to_owned() } else { hint_for(written, &known, &[]) }
+        if known.is_empty() { "name it under upstreams first".to_owned() } else { hint_for(written, &known) }
     }
 
     fn check_fallbacks(&self, fallbacks: &[Option<String>], name: Option<&str>, path: &str, report: &mut Report) {

@@ -14,13 +14,11 @@ const LITELLM: [(&str, Policy); 6] = [
     ("cost-based-routing", Policy::Cost),
 ];
 
-const LATER: [&str; 0] = [];
-
 impl Read for Policy {
     fn read(at: Spot, report: &mut Report) -> Option<Policy> {
         let written = at.node.scalar();
         let theirs = LITELLM.iter().find(|(name, _)| written.as_deref() == Some(name));
         // Messages name only our own spellings.
-        theirs.map(|(_, policy)| *policy).or_else(|| one_of(at, &Policy::NAMES, &LATER, report))
+        theirs.map(|(_, policy)| *policy).or_else(|| one_of(at, &Policy::NAMES, report))
     }
 }

@@ -69,7 +69,7 @@ impl<'a> Keys<'a> {
     }
 
     /// Reports the keys that nobody asks for, and those that are there twice.
-    pub fn refuse_others(&self, known: &[&str], later: &[&str], report: &mut Report) {
+    pub fn refuse_others(&self, known: &[&str], report: &mut Report) {
         let mut times = HashMap::new();
         for (key, _) in self.pairs {
             let times = times.entry(key.as_str()).or_insert(0);
@@ -77,7 +77,7 @@ impl<'a> Keys<'a> {
             match *times {
                 1 if known.contains(&key.as_str()) => {}
                 1 => {
-                    let hint = hint_for_key(key, known, later, report);
+                    let hint = hint_for_key(key, known, report);
                     report.add(join(self.path, key), "unknown key", hint);
                 }
                 2 => report.add_repeated(join(self.path, key)),
@@ -87,19 +87,16 @@ impl<'a> Keys<'a> {
     }
 }
 
-fn hint_for_key(key: &str, known: &[&str], later: &[&str], report: &Report) -> String {
+fn hint_for_key(key: &str, known: &[&str], report: &Report) -> String {
     let places = report.places_of(key);
-    if places.is_empty() || later.contains(&key) || nearest(key, known).is_some() {
-        return hint_for(key, known, later);
+    if places.is_empty() || nearest(key, known).is_some() {
+        return hint_for(key, known);
     }
     format!("it belongs at {}", places.join(" or "))
 }
 
 /// What to do about a word that is not among the known ones.
-pub fn hint_for(key: &str, known: &[&str], later: &[&str]) -> String {
-    if later.contains(&key) {
-        return "it comes with a later version; leave it out until then".to_owned();
-    }
+pub fn hint_for(key: &str, known: &[&str]) -> String {
     match nearest(key, known) {
         Some(guess) => format!("did you mean {guess}?"),
         None => format!("known here: {}", known.join(", ")),
@@ -107,7 +104,7 @@ pub fn hint_for(key: &str, known: &[&str], later: &[&str]) -> String {
 }
 
 /// Reads one of a few names.
-pub fn one_of<T: Copy>(at: Spot, names: &[(&str, T)], later: &[&str], report: &mut Report) -> Option<T> {
+pub fn one_of<T: Copy>(at: Spot, names: &[(&str, T)], report: &mut Report) -> Option<T> {
     let known: Vec<&str> = names.iter().map(|(name, _)| *name).collect();
     let Some(written) = at.node.scalar() else {
         expected(&format!("one of {}", known.join(", ")), at.node, at.path, report);
@@ -115,7 +112,7 @@ pub fn one_of<T: Copy>(at: Spot, names: &[(&str, T)], later: &[&str], report: &m
     };
     let found = names.iter().find(|(name, _)| *name == written).map(|(_, value)| *value);
     if found.is_none() {
-        report.add(at.path, format!("`{written}` is not known"), hint_for(&written, &known, later));
+        report.add(at.path, format!("`{written}` is not known"), hint_for(&written, &known));
     }
     found
 }
@@ -239,10 +236,9 @@ macro_rules! read_as_text {
 
 read_as_text!(Span: "30s", ByteSize: "64MiB", Bandwidth: "400GB/s");
 
-/// Declares a section: a struct of what was written, its reader and its schema. `later` names keys
-/// that other versions know.
+/// Declares a section: a struct of what was written, its reader and its schema.
 macro_rules! section {
-    ($(#[$doc:meta])* $name:ident { $($key:ident: $kind:ty,)* } later [$($later:literal),*]) => {
+    ($(#[$doc:meta])* $name:ident { $($key:ident: $kind:ty,)* }) => {
         $(#[$doc])*
         #[derive(Debug, Default)]
         pub struct $name {
@@ -252,7 +248,7 @@ macro_rules! section {
         impl $crate::config::read::Read for $name {
             fn read(at: $crate::config::read::Spot, report: &mut $crate::config::problem::Report) -> Option<$name> {
                 let keys = $crate::config::read::Keys::of(at, report)?;
-                keys.refuse_others(&[$(stringify!($key)),*], &[$($later),*], report);
+                keys.refuse_others(&[$(stringify!($key)),*], report);
                 Some($name { $($key: keys.value(stringify!($key), report),)* })
             }
 

@@ -28,7 +28,7 @@ pub const ADDRESS_MARK: char = '@';
 
 impl Read for Discover {
     fn read(at: Spot, report: &mut Report) -> Option<Discover> {
-        one_of(at, &[("dns", Discover::Dns)], &[], report)
+        one_of(at, &[("dns", Discover::Dns)], report)
     }
 }
 

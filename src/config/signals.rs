@@ -18,7 +18,7 @@ impl Read for Signals {
     fn read(at: Spot, report: &mut Report) -> Option<Signals> {
         let mut all = written_out(&Signals::default());
         let keys = Keys::of(at, report)?;
-        keys.refuse_others(&names(&all), &[], report);
+        keys.refuse_others(&names(&all), report);
         for (name, constants) in all.clone() {
             if let (Some(name), Value::Mapping(defaults)) = (name.as_str(), constants)
                 && let Some(node) = keys.node(name)
@@ -69,7 +69,7 @@ fn names(section: &Mapping) -> Vec<&str> {
 /// Reads the constants of one signal into `all`.
 fn read_signal(at: Spot, signal: &str, defaults: &Mapping, all: &mut Mapping, report: &mut Report) {
     let Some(keys) = Keys::of(at, report) else { return };
-    keys.refuse_others(&names(defaults), &[], report);
+    keys.refuse_others(&names(defaults), report);
     for (constant, default) in defaults {
         let Some(constant) = constant.as_str() else { continue };
         let Some(node) = keys.node(constant) else { continue };

@@ -59,7 +59,7 @@ impl Read for KeySource {
 
 impl Read for Priority {
     fn read(at: Spot, report: &mut Report) -> Option<Priority> {
-        one_of(at, &Priority::ALL.map(|class| (class.name(), class)), &[], report)
+        one_of(at, &Priority::ALL.map(|class| (class.name(), class)), report)
     }
 }
 
