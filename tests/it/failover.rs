@@ -139,7 +139,6 @@ async fn ret_10_client_mistakes_pass_through_and_do_not_count() {
 #[tokio::test]
 async fn ret_12_a_model_that_is_gone_from_its_node_is_found_on_another() {
     let pair = Pair::new(Dialect::Ollama).await;
-    pair.home.set_models(Vec::new());
     let gone = json!({"error": "model 'moss:7b' not found"});
     pair.home.next(Script::json(404, &gone));
 

@@ -204,14 +204,23 @@ async fn cat_09_a_delete_goes_to_every_holder_in_its_own_spelling() {
     let n2 = node("n2").await;
     let n3 = Upstream::ollama("n3", vec![Model::resident("fern:3b")]).await;
     let gate = Gate::start(&Settings::over(&[&n1, &n2, &n3]).more(ON)).await;
-    let done = Script::json_head(200, 0);
+    let asked = Hold::new();
+    let done = Script::held(&asked).then_head(200, 0);
     n1.next(done.clone());
     n2.next(done);
-    n1.set_models(vec![]);
-    n2.set_models(vec![]);
     let request = with_body("DELETE", "/api/delete", &json!({"name": "moss:7B"}).to_string());
 
-    let mut reply = gate.send(&request).await;
+    let conn = gate.connect().await;
+    let reply = tokio::spawn({
+        let request = request.clone();
+        async move { conn.exchange(&request).await }
+    });
+    for node in [&n1, &n2] {
+        node.request(0).await;
+        node.set_models(vec![]);
+    }
+    asked.open();
+    let mut reply = reply.await.expect("an answer");
 
     assert_eq!((reply.status, reply.whole().await.len()), (200, 0));
     assert_eq!(n1.request(0).await.body, json!({"name": "Moss:7b"}).to_string());

@@ -160,6 +160,12 @@ impl Script {
         self
     }
 
+    /// The head of a JSON answer of that length from here on.
+    pub fn then_head(mut self, status: u16, length: u64) -> Script {
+        self.steps.extend(Script::json_head(status, length).steps);
+        self
+    }
+
     /// The usual answer from here on.
     pub fn then_usual(self) -> Script {
         self.then(Step::Usual)
