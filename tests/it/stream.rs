@@ -42,14 +42,17 @@ async fn str_01_a_chunk_takes_no_longer_than_its_way() {
     let mut reply = begun(&single, &talk(dialect).ask(), &hold).await;
     reply.expect_piece().await;
 
-    let mut slowest = Duration::ZERO;
+    let mut took = Vec::new();
     for _ in 1..FRAMES {
         let started = Instant::now();
         hold.release(1);
         reply.expect_piece().await;
-        slowest = slowest.max(started.elapsed());
+        took.push(started.elapsed());
     }
-    assert!(slowest < Duration::from_millis(50), "slowest chunk: {slowest:?}");
+    took.sort();
+    // A timer in the way would delay most of them; a busy machine delays some.
+    let median = took[took.len() / 2];
+    assert!(median < Duration::from_millis(30), "half of the chunks took longer than {median:?}");
 }
 
 #[tokio::test]
