@@ -7,7 +7,7 @@ mod check;
 mod demo;
 mod explain;
 mod hash_key;
-mod logging;
+pub mod logging;
 mod order;
 mod run;
 mod simulate;

@@ -145,10 +145,7 @@ impl Admin {
     }
 
     fn metrics(&self) -> Vec<u8> {
-        self.ingress.metrics.tenants.tell_running(&self.ingress.tenants(), self.ingress.fleet.now());
-        self.ingress.metrics.tell_state(&self.ingress);
-        self.ingress.metrics.forget_nodes(&self.ingress.roster.nodes());
-        self.ingress.metrics.text()
+        self.ingress.metrics.tell(&self.ingress)
     }
 
     fn status(&self) -> Value {

@@ -59,6 +59,12 @@ impl Budget {
         self.permits.available_permits() * GRAIN_BYTES
     }
 
+    /// Bytes that bodies hold now.
+    pub fn held_bytes(&self) -> usize {
+        let size = self.size.lock();
+        (size.whole + size.owed).saturating_sub(self.permits.available_permits()) * GRAIN_BYTES
+    }
+
     /// A buffer without memory yet; each growth waits at most `wait` for the budget.
     pub fn buffer(&self, wait: Duration) -> Buffer {
         Buffer { bytes: Vec::new(), booked: None, budget: self.clone(), wait }

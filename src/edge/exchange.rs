@@ -19,6 +19,7 @@ use super::ingress::Ingress;
 use super::lease::Lease;
 use super::live;
 use super::manage::{Carried, Ended};
+use super::metrics::Served;
 use super::movers::Heard;
 use super::node::Node;
 use super::payload::{Payload, Prepared};
@@ -100,6 +101,8 @@ pub struct Exchange {
     /// The last failure may be made good at another node.
     pub moves: bool,
     current: Option<Current>,
+    /// What is counted of the model and the node of the latest attempt.
+    served: Option<Arc<Served>>,
     receipt: Receipt,
     ended: bool,
     /// Counts this request as under way while it lives.
@@ -180,6 +183,7 @@ impl Exchange {
             told: None,
             moves: false,
             current: None,
+            served: None,
             receipt: Receipt { wall_ms: wall_ms(), affinity: "none", ..Receipt::default() },
             ended: false,
             _active: Active::new(&ingress.active),
@@ -204,7 +208,8 @@ impl Exchange {
         self.receipt.intake_ms = self.elapsed_ms();
         let request = request_id::hash(&self.request_id);
         let query = Arc::new(Query { ask, tried: Vec::new(), request });
-        self.live = Some(self.ingress.live.enter(&self.request_id, &query, self.started));
+        let enter = || self.ingress.live.enter(&self.request_id, &query, self.started);
+        self.live = self.ingress.observes.then(enter);
         self.query = Some(query);
         self.payload = Some(payload);
     }
@@ -406,14 +411,12 @@ impl Exchange {
         if let (Some(current), Some(query)) = (&self.current, &self.query)
             && current.success
         {
-            current.lease.first_byte(&query.ask);
-            tally::first_byte(&self.ingress, &current.node, first_byte_ms / 1000.0);
+            let learnt = current.lease.first_byte(&query.ask);
             let expected = self.receipt.attempts.last().and_then(|attempt| attempt.row.first_token);
-            if let Some(expected_s) = expected.map(|parts| parts.total_s()) {
-                let took_s = self.ingress.fleet.now().since(self.sent_at).as_secs_f64();
-                let error = self.ingress.metrics.prediction_error_seconds.with_label_values(&[&current.node.label]);
-                error.observe((took_s - expected_s).abs());
-            }
+            let took_s = self.ingress.fleet.now().since(self.sent_at).as_secs_f64();
+            let error_s = expected.map(|parts| (took_s - parts.total_s()).abs());
+            let first = tally::FirstByte { seconds: first_byte_ms / 1000.0, error_s, learnt };
+            tally::first_byte(&self.ingress, &current.node, self.served.as_ref(), first);
         }
     }
 

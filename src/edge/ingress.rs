@@ -61,6 +61,9 @@ pub struct Ingress {
     /// Requests that are under way; the server waits for them when it stops.
     pub active: Arc<AtomicUsize>,
     pub departure: Departure,
+    /// Requests are counted and their receipts kept. Nothing that is served depends on it: a server that
+    /// mounts this may do without, and `perf/observed` measures what it costs.
+    pub observes: bool,
     /// The fleet is simulated, and says so wherever it can.
     pub simulated: bool,
     pub lists: Lists,
@@ -117,6 +120,7 @@ impl Ingress {
             body_memory,
             active: Arc::default(),
             departure: Departure::default(),
+            observes: true,
             simulated: false,
             lists: Lists::default(),
             misfits_told: MisfitsTold::default(),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::shared_fleet::SharedFleet;
 use crate::routing::ask::Ask;
-use crate::routing::fleet::{LeaseId, Outcome, UpstreamId};
+use crate::routing::fleet::{Learnt, LeaseId, Outcome, UpstreamId};
 
 pub struct Lease {
     pub upstream: UpstreamId,
@@ -23,8 +23,8 @@ impl Lease {
     }
 
     /// The first byte of a successful answer came.
-    pub fn first_byte(&self, ask: &Ask) {
-        self.fleet.with(|fleet, now| fleet.first_byte(self.id, ask, now));
+    pub fn first_byte(&self, ask: &Ask) -> Learnt {
+        self.fleet.with(|fleet, now| fleet.first_byte(self.id, ask, now))
     }
 
     /// Ends the booking.

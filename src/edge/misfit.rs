@@ -26,7 +26,7 @@ impl MisfitsTold {
         if misfit.action == Action::Passed {
             return;
         }
-        metrics.option_reloads.with_label_values(&[node.name.as_str(), misfit.action.name()]).inc();
+        metrics.option_reloads.with_label_values(&[node.label.as_str(), misfit.action.name()]).inc();
         let told = |option: &&RunnerOption| self.is_news(node.id, model, **option, misfit.action);
         let differing: Vec<String> =
             misfit.differing.iter().filter(told).map(|option| words(misfit, *option)).collect();

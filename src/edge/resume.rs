@@ -30,6 +30,9 @@ pub enum Resumed {
     Cut(Verdict),
 }
 
+/// What became of a stream that was cut, as it is counted.
+pub const RESULTS: [&str; 4] = ["ok", "unfit", "client_gone", "nobody"];
+
 /// How one attempt to go on ended.
 enum Part {
     Whole,

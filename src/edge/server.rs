@@ -61,6 +61,8 @@ pub struct Beside {
     /// Services that must be up before the first look at the fleet.
     pub services: Vec<Box<dyn ServiceWithDependents>>,
     pub simulated: bool,
+    /// Nothing is counted, and no receipt kept; see `Ingress::observes`.
+    pub unobserved: bool,
     /// Where the plan came from; `None`: from no file, and there is nothing to read again.
     pub source: Option<Source>,
     /// Printed when everything is up, after the addresses.
@@ -103,6 +105,7 @@ pub fn serve(plan: Plan, beside: Beside) -> Result<(), ServeError> {
     let terms = Terms { connections_max: descriptors::claim(), secured: ports.secured.clone() };
     let mut ingress = Ingress::new(plan)?;
     ingress.simulated = beside.simulated;
+    ingress.observes = !beside.unobserved;
     let ingress = Arc::new(ingress);
     let reloader = Arc::new(Reloader::new(ingress.clone(), beside.source));
 

@@ -24,6 +24,7 @@ use super::table::Upstreams;
 use super::upstream::{Foreign, Holding, Spec, Traits, Upstream};
 use super::{laws, select::Row};
 
+pub use experience::Learnt;
 pub use rules::{EXTERNALITY_WEIGHT, Rules};
 
 /// An upstream for the length of the process; never used again for another.
@@ -334,9 +335,9 @@ impl Fleet {
     }
 
     /// The first byte of a successful answer came: the node has the model and the conversation.
-    pub fn first_byte(&mut self, lease: LeaseId, ask: &Ask, now: Moment) {
+    pub fn first_byte(&mut self, lease: LeaseId, ask: &Ask, now: Moment) -> Learnt {
         let Some(booking) = self.bookings.get_mut(&lease).filter(|booking| booking.first_byte_at.is_none()) else {
-            return;
+            return Learnt::default();
         };
         booking.first_byte_at = Some(now);
         booking.end = ask.chain.end().filter(|_| ask.endpoint.is_conversation()).map(|end| end.within(domain(ask)));
@@ -348,7 +349,7 @@ impl Fleet {
             upstream.slow_start.begin(now);
         }
         if !booking.runs_model {
-            return;
+            return Learnt::default();
         }
         let holding = &mut self.holdings[booking.holding.0 as usize];
         holding.slow_start.answered();
@@ -356,13 +357,14 @@ impl Fleet {
             holding.slow_start.begin(now);
         }
         self.prefixes.first_byte(lease, now);
-        holding.learn_first_byte(lease, &booking, self.prefixes.placed(lease), now);
+        let learnt = holding.learn_first_byte(lease, &booking, self.prefixes.placed(lease), now);
         if ask.endpoint.is_conversation() {
             let before = self.sessions.pin(ask, booking.upstream, now);
             let rested = |pin: Pin| booking.booked_at.since(pin.rests_since).saturating_sub(booking.waited);
             self.prefixes.turn(before.map(rested));
         }
         laws::check(self);
+        learnt
     }
 
     /// Ends a lease. Ending one twice changes nothing.

@@ -98,6 +98,22 @@ impl Cause {
         Verdict { moves, spends_budget, told, blame }
     }
 
+    /// What `name` says of each.
+    pub const NAMES: [&'static str; 12] = [
+        "connect_failed",
+        "connection_lost",
+        "engine_failed",
+        "busy",
+        "bad_gateway",
+        "gateway_timeout",
+        "model_gone",
+        "key_refused",
+        "empty",
+        "nonsense",
+        "first_byte_late",
+        "ejected",
+    ];
+
     pub fn name(self) -> &'static str {
         match self {
             Cause::ConnectFailed => "connect_failed",
@@ -162,6 +178,7 @@ mod tests {
     #[test]
     fn the_whole_table() {
         for (cause, moves, moves_once, spends_budget, told, blame) in TABLE {
+            assert!(Cause::NAMES.contains(&cause.name()), "{cause:?}");
             for (repeatable, moves) in [(true, moves), (false, moves_once)] {
                 let expected = Verdict { moves, spends_budget, told, blame };
                 assert_eq!(cause.verdict(Phase::Waiting, repeatable), expected, "{cause:?}, repeatable: {repeatable}");

@@ -104,7 +104,7 @@ pub struct Row {
 
 impl Row {
     /// The model in memory there would be loaded anew.
-    pub(super) fn reloads(&self) -> bool {
+    pub fn reloads(&self) -> bool {
         self.misfit.as_ref().is_some_and(|misfit| misfit.reloads())
     }
 }

@@ -72,6 +72,9 @@ impl Why {
 }
 
 impl Warmth {
+    /// What `name` says of each.
+    pub const NAMES: [&'static str; 5] = ["none", "session", "moved", "prefix", "new"];
+
     /// As headers and metrics say it.
     pub fn name(self) -> &'static str {
         match self {

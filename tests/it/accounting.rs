@@ -4,6 +4,7 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use crate::client::Request;
+use crate::exposition::{Exposition, Sample};
 use crate::gate::{Gate, Settings};
 use crate::rig::{Pair, Single, finished, node};
 use crate::talk::{Dialect, MODEL, Talk};
@@ -229,9 +230,14 @@ impl Classes {
     }
 
     fn of(metrics: &str) -> Classes {
-        let start = "warmgate_requests_total{dialect=\"ollama\",outcome=\"";
-        let counts = metrics.lines().filter_map(|line| line.strip_prefix(start)?.split_once("\"} "));
-        Classes(counts.map(|(class, count)| (class.to_owned(), count.parse().expect("a count"))).collect())
+        let told = Exposition::parse(metrics).expect("what a collector can read");
+        let mut classes = std::collections::BTreeMap::new();
+        let of_ollama =
+            |sample: &&Sample| sample.name == "warmgate_requests_total" && sample.labels["dialect"] == "ollama";
+        for sample in told.samples().filter(of_ollama) {
+            *classes.entry(sample.labels["outcome"].clone()).or_default() += sample.value as u64;
+        }
+        Classes(classes)
     }
 
     /// What is counted as soon as it is as expected; after a while, whatever it is.

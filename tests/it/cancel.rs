@@ -214,8 +214,8 @@ async fn can_04_clients_that_leave_are_counted_as_such_and_cost_no_retry() {
     }
     pair.gate.idle().await;
 
-    let counted = r#"warmgate_requests_total{dialect="openai",outcome="client_gone"} "#;
-    assert_eq!(pair.gate.counter(counted).await, 6.0);
+    let labels = [("dialect", "openai"), ("outcome", "client_gone")];
+    assert_eq!(pair.gate.sum("warmgate_requests_total", &labels).await, 6.0);
     let receipt = pair.gate.receipt("left-1").await;
     assert_eq!((&receipt["status"], &receipt["outcome"]), (&json!(499), &json!("client_gone")));
     let metrics = pair.gate.metrics().await;

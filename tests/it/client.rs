@@ -82,7 +82,12 @@ impl Request {
         &self.body
     }
 
-    fn head_bytes(&self) -> Vec<u8> {
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// All that comes before the body.
+    pub fn head_bytes(&self) -> Vec<u8> {
         let mut text = format!("{} {} HTTP/1.1\r\n", self.method, self.path);
         for (name, value) in &self.headers {
             text += &format!("{name}: {value}\r\n");

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::client::{Conn, Reply, Request};
+use crate::exposition::Exposition;
 use crate::gate::{Gate, Settings};
 use crate::rig::{Pair, Single, finished, node};
 use crate::talk::{Dialect, MODEL, Talk};
@@ -39,21 +40,22 @@ async fn a_snapshot_says_what_metrics_and_receipts_say() {
     let total = &snapshot["hour"]["total"];
     assert_eq!(total["requests"].as_f64(), Some(sum(&metrics, "warmgate_requests_total{")));
     assert_eq!(total["first_bytes"].as_f64(), Some(sum(&metrics, "warmgate_first_byte_seconds_count{")));
-    for kind in ["cached", "uncached"] {
-        let counted: f64 = metrics
-            .lines()
-            .filter(|line| {
-                line.starts_with("warmgate_prompt_tokens_total") && line.contains(&format!("kind=\"{kind}\""))
-            })
-            .filter_map(value)
-            .sum();
-        assert_eq!(total[format!("{kind}_tokens")].as_f64(), Some(counted), "{kind}");
-    }
+    let told = Exposition::parse(&metrics).expect("what a collector can read");
+    let tokens = |labels: &[(&str, &str)]| told.sum("warmgate_prompt_tokens_total", labels);
+    let (cached, uncached) = (("kind", "cached"), ("kind", "uncached"));
+    let half_told = ("source", "half_told");
+    assert_eq!(total["cached_tokens"].as_f64(), Some(tokens(&[cached, ("source", "told")])));
+    let others = tokens(&[uncached, ("source", "told")]) + tokens(&[half_told]);
+    assert_eq!(total["uncached_tokens"].as_f64(), Some(others));
+    assert_eq!(total["believed_cached_tokens"].as_f64(), Some(tokens(&[cached, half_told])));
+    assert_eq!(total["saved_s_estimated"].as_f64(), Some(told.sum("warmgate_prefill_saved_seconds_total", &[])));
     assert_eq!(total["moved"].as_f64(), Some(sum(&metrics, "warmgate_affinity_total{affinity=\"moved\"}")));
     assert_eq!(total["moved"].as_f64(), Some(sum(&metrics, "warmgate_lost_warmth_total{")));
     assert_eq!(total["lost_s_estimated"].as_f64(), Some(sum(&metrics, "warmgate_lost_warmth_seconds_total ")));
+    let lost_tokens = told.sum("warmgate_lost_warmth_tokens_total", &[]);
+    assert_eq!(total["lost_tokens_estimated"].as_f64(), Some(lost_tokens));
     for (name, tally) in total["nodes"].as_object().expect("nodes") {
-        let of = |what: &str| sum(&metrics, &format!("warmgate_first_byte_seconds_{what}{{node=\"{name}\"}}"));
+        let of = |what: &str| told.sum(&format!("warmgate_first_byte_seconds_{what}"), &[("node", name)]);
         assert_eq!(tally["answered"].as_f64(), Some(of("count")), "{name}");
         let mean = tally["first_byte_mean_ms"].as_f64().unwrap_or(0.0);
         assert!((mean - 1000.0 * of("sum") / of("count")).abs() < 0.001, "{name}: {tally}");

@@ -3,9 +3,11 @@
 use serde_json::json;
 
 use crate::client::{Reply, Request};
+use crate::exposition::Exposition;
 use crate::gate::{Gate, Settings};
 use crate::rig::{Pair, Single, finished, node};
 use crate::talk::{Dialect, MODEL, Talk};
+use crate::tenants::{by, tenants};
 use crate::upstream::{Model, Script, Upstream};
 
 /// Tests come from this machine, which is believed otherwise.
@@ -224,26 +226,63 @@ async fn que_11_a_forged_address_goes_nowhere() {
 
 #[tokio::test]
 async fn sec_07_names_that_clients_make_up_are_no_labels() {
-    let single = Single::new().await;
-    finished(&single.gate, &Talk::about(Dialect::OpenAi, "moss")).await;
-    single.gate.post("/v1/chat/completions", json!({"model": "first", "messages": []}).to_string()).await;
-    let before = single.gate.metrics().await;
-    for n in 0..300 {
-        let model = format!("made-up-{n}-{}", "x".repeat(n * 30));
-        let body = json!({"model": model, "messages": [], "user": model}).to_string();
-        let request =
-            Request::post("/v1/chat/completions", body).header("X-Session-Id", &model[..model.len().min(900)]);
-        let status = single.gate.send(&request).await.status;
-        assert!([400, 404].contains(&status), "{status}");
-        single.gate.get(&format!("/made-up/{n}")).await;
+    const NAMES: usize = 1000;
+    let tenants = tenants(&[("a", "models: [\"moss*\", \"made-up-*\"]")]);
+    let single = Single::with(&tenants).await;
+    let first = Talk::about(Dialect::OpenAi, "moss").ask();
+    single.gate.send(&by("a", first.clone())).await.whole().await;
+    // Each kind once: what clients may make grow has grown by then.
+    refused(&single.gate, made_up("made-up-first")).await;
+    let told = async || Exposition::parse(&single.gate.metrics().await).expect("what a collector can read");
+    let before = told().await;
+
+    for n in 0..NAMES {
+        refused(&single.gate, made_up(&format!("made-up-{n}-{}", "x".repeat(n % 90 * 30)))).await;
     }
 
-    let after = single.gate.metrics().await;
+    let after = told().await;
+    let [before_all, after_all] = [before.series(), after.series()];
+    let changed: Vec<&String> = before_all.symmetric_difference(&after_all).collect();
+    assert_eq!(changed, [""; 0]);
+    let text = single.gate.metrics().await;
+    assert!(!text.contains("made-up"), "{text}");
+    let count = |told: &Exposition, outcome| told.sum("warmgate_requests_total", &[("outcome", outcome)]);
+    let kinds = made_up("").len();
+    assert_eq!(
+        count(&after, "client_error") - count(&before, "client_error"),
+        (kinds * NAMES) as f64,
+        "but are counted"
+    );
+    assert_eq!(count(&after, "ok"), 1.0);
+}
 
-    assert_eq!(before.lines().count(), after.lines().count(), "no more series than before");
-    assert!(!after.contains("made-up"), "{after}");
-    let own = after.lines().find(|line| line.starts_with("warmgate_attempts_total{node=\"n1\",result=\"answered\"}"));
-    assert!(own.is_some_and(|line| line.ends_with(" 1")), "{own:?}");
+/// Sends these, each of which must be refused.
+async fn refused(gate: &Gate, requests: Vec<Request>) {
+    for request in requests {
+        let mut reply = gate.send(&request).await;
+        assert!((400..500).contains(&reply.status), "{}", reply.status);
+        reply.whole().await;
+    }
+}
+
+/// Requests in which everything that a client can name is made up.
+fn made_up(name: &str) -> Vec<Request> {
+    let header = &name[..name.len().min(900)];
+    let chat = |model: &str| json!({"model": model, "messages": [], "user": name, "metadata": {"user_id": name}});
+    let laden = |request: Request| {
+        let request = request.replacing("Host", header).header("X-Session-Id", header).header("User-Agent", header);
+        let request = request.header("X-Request-Id", header).header("X-Fleet-Priority", header);
+        request.header("traceparent", header).header("X-Forwarded-For", header).header("X-OpenWebUI-User-Name", header)
+    };
+    let paths = ["/v1/chat/completions", "/api/chat", "/v1/messages"];
+    let mut all: Vec<Request> = paths.map(|path| by("a", laden(Request::post(path, chat(name).to_string())))).to_vec();
+    let not_allowed = chat(&format!("not-{name}")).to_string();
+    all.push(by("a", laden(Request::post("/v1/chat/completions", not_allowed))));
+    all.push(by("a", laden(Request::get(&format!("/v1/{name}?{name}={name}")))));
+    all.push(by("a", laden(Request::post("/api/pull", json!({"name": name}).to_string()))));
+    let known = laden(Request::post("/v1/chat/completions", chat(MODEL).to_string()));
+    all.push(known.header("Authorization", &format!("Bearer {header}")));
+    all
 }
 
 #[tokio::test]

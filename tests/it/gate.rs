@@ -15,6 +15,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::client::{Conn, Reply, Request};
+use crate::exposition::Exposition;
 use crate::patience::{within, within_time};
 
 use launch::Launched;
@@ -173,6 +174,11 @@ impl Gate {
         let text = String::from_utf8_lossy(&reply.whole().await).into_owned();
         let value = text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
         value.unwrap_or(0.0)
+    }
+
+    /// The sum of all samples of that name with these labels.
+    pub async fn sum(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
+        Exposition::parse(&self.metrics().await).expect("what a collector can read").sum(name, labels)
     }
 
     /// All that it logged so far.

@@ -5,6 +5,7 @@
 
 // The kit.
 mod client;
+mod exposition;
 mod gate;
 mod http1;
 mod http2;
@@ -27,6 +28,7 @@ mod busy;
 mod cancel;
 mod cases;
 mod cold;
+mod counted;
 mod cut;
 mod dashboard;
 mod dialects;
@@ -51,8 +53,10 @@ mod lists;
 mod loops;
 mod management;
 mod manners;
+mod metric_table;
 mod mounted;
 mod purity;
+mod queries;
 mod reload;
 mod resume;
 mod rows;

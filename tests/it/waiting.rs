@@ -105,8 +105,9 @@ async fn que_03_a_full_queue_refuses_at_once_and_a_long_wait_ends() {
         assert_refused(&client.await.expect("an answer"));
     }
     assert!(asked.elapsed() < Duration::from_secs(10), "nobody waits past the deadline");
-    let metrics = rig.metrics().await;
-    assert!(metrics.contains("warmgate_requests_total{dialect=\"openai\",outcome=\"queue_timeout\"} 2"), "{metrics}");
+    let labels = [("dialect", "openai"), ("model", MODEL), ("outcome", "queue_timeout")];
+    assert_eq!(rig.gate.sum("warmgate_requests_total", &labels).await, 2.0);
+    assert_eq!(rig.gate.sum("warmgate_queue_wait_seconds_count", &[("model", MODEL)]).await, 2.0);
     rig.hold.open();
     assert_eq!(first.await.expect("an answer").status, 200);
     assert_eq!(rig.node.count(), 1, "who was refused was not sent");

@@ -47,7 +47,7 @@ pub fn drifts(nodes: &[Node]) -> Vec<Drift> {
 }
 
 impl Kind {
-    const ALL: [Kind; 3] = [Kind::Digest, Kind::Quantisation, Kind::Context];
+    pub const ALL: [Kind; 3] = [Kind::Digest, Kind::Quantisation, Kind::Context];
 
     pub fn name(self) -> &'static str {
         match self {

@@ -57,7 +57,6 @@ impl Exchange {
     ) -> Result<Result<Picked, Unserved>, Unplaced> {
         let replay = self.replay.as_ref().ok_or(Refusal::Internal)?;
         self.receipt.queue_position.get_or_insert(ticket.position);
-        let metrics = &self.ingress.metrics;
         let began = self.ingress.fleet.now();
         let mut stage = self.ingress.departure.watch();
         let outcome = tokio::select! {
@@ -67,7 +66,7 @@ impl Exchange {
             error = replay.client_left(session) => Err(Unplaced::ClientGone(error)),
         };
         let waited = self.ingress.fleet.now().since(began);
-        metrics.queue_wait_seconds.observe(waited.as_secs_f64());
+        tally::waited(&self.ingress, &self.receipt.model, waited);
         self.waited += waited;
         self.receipt.queue_ms = self.waited.as_secs_f64() * 1000.0;
         outcome
@@ -83,6 +82,7 @@ impl Exchange {
         if let Some(live) = &self.live {
             live.placed(row.upstream, self.receipt.affinity);
         }
+        self.served = tally::placed(&self.ingress, &node, &model, &row, query.ask.endpoint);
         if let Some(misfit) = &row.misfit {
             self.ingress.misfits_told.tell(misfit, &node, &model, &self.ingress.metrics);
         }
@@ -125,8 +125,8 @@ impl Exchange {
         let could = verdict.moves && self.has_attempts_left() && self.has_another();
         let budget = |fleet: &mut Fleet, now| fleet.retries.take(now);
         self.moves = could && (!verdict.spends_budget || self.ingress.fleet.with(budget));
-        if could && !self.moves {
-            self.ingress.metrics.retries_refused.with_label_values(&[cause.name()]).inc();
+        if let Some(current) = self.current.as_ref().filter(|_| could) {
+            tally::retry(&self.ingress, &current.node, cause, self.moves);
         }
         self.moves
     }

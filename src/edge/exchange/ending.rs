@@ -99,10 +99,10 @@ impl Exchange {
         self.receipt.request_id = self.request_id.clone();
         self.receipt.total_ms = self.elapsed_ms();
         self.live = None;
-        tally::ended(&self.ingress, self.dialect, verdict, &self.receipt);
+        tally::ended(&self.ingress, self.dialect, verdict, &self.receipt, self.served.take());
         let receipt = std::mem::take(&mut self.receipt);
         access_log::write(self.plan.log.access, &receipt, &|id| self.ingress.node_name(id));
-        if !receipt.model.is_empty() || !receipt.nodes.is_empty() {
+        if self.ingress.observes && (!receipt.model.is_empty() || !receipt.nodes.is_empty()) {
             self.ingress.receipts.add(receipt);
         }
     }

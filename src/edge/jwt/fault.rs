@@ -22,6 +22,21 @@ pub enum TokenFault {
 }
 
 impl TokenFault {
+    /// What `name` says of each.
+    pub const NAMES: [&'static str; 11] = [
+        "token_too_long",
+        "token_unreadable",
+        "token_algorithm",
+        "token_signer",
+        "token_signature",
+        "token_claims",
+        "token_expired",
+        "token_not_yet",
+        "token_issuer",
+        "token_audience",
+        "token_no_tenant",
+    ];
+
     /// As it is counted.
     pub fn name(self) -> &'static str {
         match self {

@@ -1,8 +1,10 @@
 //! What tenants did, for Prometheus. The only label values are the names of tenants that are configured.
 
-use prometheus::{IntCounterVec, IntGaugeVec, Opts, Registry};
+use prometheus::{IntCounterVec, IntGaugeVec};
 
 use super::Tenants;
+use crate::edge::jwt::TokenFault;
+use crate::edge::metrics::family::{Register, one_of, tenant};
 use crate::edge::verdict::Verdict;
 use crate::routing::limits::Over;
 use crate::routing::moment::Moment;
@@ -19,40 +21,43 @@ pub struct TenantCounts {
 /// Whether an engine told what was charged, or nobody did.
 const KINDS: [&str; 2] = ["told", "estimated"];
 
+const FETCHED: [&str; 2] = ["ok", "failed"];
+
 impl TenantCounts {
-    pub fn new(registry: &Registry) -> prometheus::Result<TenantCounts> {
-        let counter = |name: &str, help: &str, labels: &[&str]| -> prometheus::Result<IntCounterVec> {
-            let counter = IntCounterVec::new(Opts::new(name, help), labels)?;
-            registry.register(Box::new(counter.clone()))?;
-            Ok(counter)
-        };
-        let running = Opts::new("warmgate_tenant_running", "Requests of each tenant that run or wait here");
-        let running = IntGaugeVec::new(running, &["tenant"])?;
-        registry.register(Box::new(running.clone()))?;
-        let help = "Tokens charged to each tenant, as engines told or as they were estimated";
+    pub fn new(register: &mut Register) -> prometheus::Result<TenantCounts> {
+        let outcome = one_of("outcome", Verdict::ALL.map(Verdict::name));
+        let reasons = ["none", "unknown", "token_keys_missing"].into_iter().chain(TokenFault::NAMES);
         Ok(TenantCounts {
-            requests: counter(
+            requests: register.counters(
                 "warmgate_tenant_requests_total",
                 "Requests of each tenant by outcome",
-                &["tenant", "outcome"],
+                &[tenant(), outcome],
             )?,
-            tokens: counter("warmgate_tenant_tokens_total", help, &["tenant", "kind"])?,
-            limited: counter(
+            tokens: register.counters(
+                "warmgate_tenant_tokens_total",
+                "Tokens charged to each tenant, as engines told or as they were estimated",
+                &[tenant(), one_of("kind", KINDS)],
+            )?,
+            limited: register.counters(
                 "warmgate_tenant_limited_total",
                 "Requests refused since their tenant was at a limit",
-                &["tenant", "limit"],
+                &[tenant(), one_of("limit", Over::ALL.map(Over::name))],
             )?,
-            keys_refused: counter(
+            running: register.gauges(
+                "warmgate_tenant_running",
+                "Requests of each tenant that run or wait here",
+                &[tenant()],
+            )?,
+            keys_refused: register.counters(
                 "warmgate_keys_refused_total",
                 "Requests without a key, with one that nobody knows, or with a token that is refused",
-                &["reason"],
+                &[one_of("reason", reasons)],
             )?,
-            jwks_fetches: counter(
+            jwks_fetches: register.counters(
                 "warmgate_jwks_fetches_total",
                 "Times that the keys of tokens were asked for at their URL",
-                &["outcome"],
+                &[one_of("outcome", FETCHED)],
             )?,
-            running,
         })
     }
 
@@ -74,7 +79,8 @@ impl TenantCounts {
     }
 
     pub fn jwks_fetched(&self, is_ok: bool) {
-        self.jwks_fetches.with_label_values(&[if is_ok { "ok" } else { "failed" }]).inc();
+        let [ok, failed] = FETCHED;
+        self.jwks_fetches.with_label_values(&[if is_ok { ok } else { failed }]).inc();
     }
 
     /// Those that are there, as they are now.

@@ -14,6 +14,15 @@ use crate::routing::upstream::Holding;
 /// A model that was told to go is still listed in memory while the engine frees it.
 const LEAVING: Duration = Duration::from_secs(5);
 
+/// What a first byte told of times.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Learnt {
+    /// Loading the model took so long.
+    pub load_s: Option<f64>,
+    /// Reading the prompt did.
+    pub prefill_s: Option<f64>,
+}
+
 impl Holding {
     pub(super) fn unload(&mut self, now: Moment) {
         if self.resident {
@@ -62,8 +71,14 @@ impl Holding {
         };
     }
 
-    pub(super) fn learn_first_byte(&mut self, lease: LeaseId, booking: &Booking, placed: Option<Placed>, now: Moment) {
-        self.learn_prefill(lease, booking, placed, now);
+    pub(super) fn learn_first_byte(
+        &mut self,
+        lease: LeaseId,
+        booking: &Booking,
+        placed: Option<Placed>,
+        now: Moment,
+    ) -> Learnt {
+        let learnt = self.learn_prefill(lease, booking, placed, now);
         self.line.leave(lease, now);
         if let Some(sent) = booking.sent.filter(|_| !self.runner.has_served()) {
             self.learn_served(sent, booking.start == Start::ColdModel, now);
@@ -76,21 +91,27 @@ impl Holding {
         self.answering += 1;
         self.answers.push((lease, now));
         self.answering_peak = self.answering_peak.max(self.answering);
+        learnt
     }
 
     /// A first token tells how long its prompt took: since its node was idle, or since the first token of the
     /// one before it in line. With a load in between it tells how long that took.
-    fn learn_prefill(&mut self, lease: LeaseId, booking: &Booking, placed: Option<Placed>, now: Moment) {
-        let Some(placed) = placed.filter(|_| self.line.is_first(lease)) else { return };
+    fn learn_prefill(&mut self, lease: LeaseId, booking: &Booking, placed: Option<Placed>, now: Moment) -> Learnt {
+        let mut learnt = Learnt::default();
+        let Some(placed) = placed.filter(|_| self.line.is_first(lease)) else { return learnt };
         let work = Work::of(booking.prompt_tokens, placed.found);
         if booking.start == Start::ColdModel && self.loading_since == Some(booking.booked_at) {
             let prefill_s = self.speed.prefill().map_or(0.0, |cost| cost.seconds(work));
-            let seconds = now.since(booking.booked_at).as_secs_f64();
-            self.speed.learn_load((seconds - prefill_s).max(0.0));
+            let load_s = (now.since(booking.booked_at).as_secs_f64() - prefill_s).max(0.0);
+            self.speed.learn_load(load_s);
+            learnt.load_s = Some(load_s);
         } else if booking.start != Start::Foreign {
             let began_at = placed.at.max(self.line.began_at());
-            self.speed.learn_prefill(work, now.since(began_at).as_secs_f64(), now);
+            let prefill_s = now.since(began_at).as_secs_f64();
+            self.speed.learn_prefill(work, prefill_s, now);
+            learnt.prefill_s = Some(prefill_s);
         }
+        learnt
     }
 
     pub(super) fn learn_end(&mut self, lease: LeaseId, booking: &Booking, outcome: Outcome, now: Moment) {

@@ -30,6 +30,18 @@ impl Fleet {
         &self.holding(id).name
     }
 
+    /// What a client's name is called here: the configured name, or as the first upstream that has it spells it.
+    pub fn known_name(&self, model: &str) -> Option<String> {
+        let configured = self.rules.groups.find(model).map(|(group, _)| group.name.clone());
+        configured.or_else(|| self.holders(model).first().map(|held| self.holding_name(*held).to_owned()))
+    }
+
+    /// Whether some upstream lists a model by that very name, or the configuration has it.
+    pub fn has_name(&self, model: &str) -> bool {
+        let configured = self.rules.groups.find(model).is_some_and(|(group, _)| group.name == model);
+        configured || self.exact.contains_key(model) || self.folded.contains_key(&name::fold(model))
+    }
+
     /// The upstream that has it.
     pub fn upstream_of(&self, id: HoldingId) -> Option<UpstreamId> {
         self.holdings.get(id.0 as usize).map(|holding| holding.upstream)

@@ -463,7 +463,11 @@ proptest! {
                     // All may be broken for a moment.
                     live.extend(decision.rows.first().map(|row| fleet.book(row, &query.ask, now)));
                 }
-                2 => any(&live).into_iter().for_each(|lease| fleet.first_byte(lease, &query.ask, now)),
+                2 => {
+                    any(&live).into_iter().for_each(|lease| {
+                        fleet.first_byte(lease, &query.ask, now);
+                    });
+                }
                 3 => any(&live).into_iter().for_each(|lease| fleet.end(lease, Outcome::Failed, now)),
                 4 if chance % 3 == 0 => {
                     fleet.leave(first);
