@@ -28,6 +28,17 @@ pub struct Departure {
 const LINGER_HANDED_OVER: Duration = Duration::from_secs(5);
 const LINGER_STOPPING: Duration = Duration::from_millis(100);
 
+impl Stage {
+    pub fn name(self) -> &'static str {
+        match self {
+            Stage::Serving => "serving",
+            Stage::Stopping => "stopping",
+            Stage::HandedOver => "handed over",
+            Stage::Cutting => "cutting",
+        }
+    }
+}
+
 impl Default for Departure {
     fn default() -> Departure {
         Departure { stage: watch::Sender::new(Stage::Serving), has_successor: AtomicBool::new(false) }
@@ -45,6 +56,10 @@ impl Departure {
             *now = (*now).max(stage);
             later
         });
+    }
+
+    pub fn stage(&self) -> Stage {
+        *self.stage.borrow()
     }
 
     /// Nobody serves here for much longer; after a hand-over somebody does.

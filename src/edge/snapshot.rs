@@ -15,6 +15,7 @@ use super::catalogue::Drift;
 use super::clock::wall_ms;
 use super::ingress::Ingress;
 use super::node::Node;
+use super::orders;
 use super::receipt::{Receipt, Wanted, lost_json};
 use super::site::UNCHECKED;
 use super::state;
@@ -35,13 +36,25 @@ const MODELS_MAX: usize = 400;
 /// Of one node, models shown with what they do: those in memory or in use.
 const NODE_MODELS_MAX: usize = 24;
 
-#[derive(Default)]
-pub struct Snapshots(Mutex<Option<(Moment, Bytes)>>);
+/// Tenants shown, those who ask most first.
+const TENANTS_MAX: usize = 200;
+
+pub struct Snapshots {
+    latest: Mutex<Option<(Moment, Bytes)>>,
+    /// When this process began, in milliseconds since 1970.
+    since_ms: u64,
+}
+
+impl Default for Snapshots {
+    fn default() -> Snapshots {
+        Snapshots { latest: Mutex::default(), since_ms: wall_ms() }
+    }
+}
 
 impl Snapshots {
     /// As JSON in one line.
     pub fn latest(&self, ingress: &Ingress) -> Bytes {
-        let mut latest = self.0.lock();
+        let mut latest = self.latest.lock();
         let now = ingress.fleet.now();
         match &*latest {
             Some((at, bytes)) if now.since(*at) < FRESH_FOR => bytes.clone(),
@@ -71,6 +84,7 @@ pub fn snapshot(ingress: &Ingress) -> Value {
         "version": env!("CARGO_PKG_VERSION"),
         "simulated": ingress.simulated,
         "ready": ingress.readiness().err().map_or(json!(true), |reason| json!({"reason": reason})),
+        "process": process_json(ingress),
         "policy": ingress.plan().routing.policy.name(),
         "signals": Signals::NAMES,
         "in_flight": in_flight,
@@ -80,10 +94,31 @@ pub fn snapshot(ingress: &Ingress) -> Value {
         "models_in_all": models.len(),
         "models": models.iter().take(MODELS_MAX).map(model_json).collect::<Vec<_>>(),
         "drift": lists.drifts.iter().take(MODELS_MAX).map(drift).collect::<Vec<_>>(),
+        "tenants": tenants_json(ingress, now),
+        "tenants_in_all": ingress.tenants().iter().count(),
         "live": ingress.live.to_json(ingress, now),
         "recent": recent.iter().map(|receipt| recent_json(receipt, &name)).collect::<Vec<_>>(),
         "hour": ingress.history.to_json(wall_ms()),
     })
+}
+
+/// How far this process is on its way out, and since when it runs.
+fn process_json(ingress: &Ingress) -> Value {
+    json!({
+        "stage": ingress.departure.stage().name(),
+        "has_successor": ingress.departure.has_successor(),
+        "since_ms": ingress.snapshots.since_ms,
+        "pid": std::process::id(),
+    })
+}
+
+fn tenants_json(ingress: &Ingress, now: Moment) -> Vec<Value> {
+    let tenants = ingress.tenants();
+    let mut told: Vec<Value> = tenants.iter().map(|tenant| tenant.to_json(now)).collect();
+    // They come in the order of the configuration, which stays where two ask as much.
+    told.sort_by_key(|tenant| std::cmp::Reverse(tenant["requests_last_minute"].as_u64()));
+    told.truncate(TENANTS_MAX);
+    told
 }
 
 /// Who has a model in memory, and who on disk.
@@ -113,7 +148,8 @@ fn node_json(fleet: &Fleet, node: &Node, models: &mut BTreeMap<String, Places>, 
         "label": node.label,
         "engine": node.engine.get().map(|engine| engine.name),
         "standing": state::of_node(fleet, node, upstream, now).to_json(now),
-        "draining": upstream.spec.drain,
+        "draining": upstream.drains(),
+        "drained_by": orders::drained_by(upstream),
         "availability": availability(fleet, upstream, now),
         "in_flight": upstream.in_flight,
         "foreign": upstream.foreign_requests(now, rules.stale_after),

@@ -12,6 +12,7 @@ from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
 
+import crowd
 import load
 import processes
 from page import Page
@@ -73,15 +74,17 @@ class Check:
     def drain(self) -> None:
         if "/drain" not in self.told("/help"):
             self.skipped("drain by button", "this build has no such path")
-            self.seen("then there are no buttons for it", self.page.run("document.querySelectorAll('#nodes tbody button').length") == 0)
+            self.seen("then there are no buttons for it", self.page.run("document.querySelectorAll('#nodes tbody td button').length") == 0)
             return
-        button = "document.querySelector('#nodes tbody tr button')"
+        button = "document.querySelector('#nodes tbody tr td button')"
         self.page.once("a drain button", button)
-        for word, then in (("Drain", "draining"), ("Resume", "up")):
+        # Who comes back is given load gradually at first.
+        for word, then in (("Drain", "draining"), ("Resume", "up|slow start")):
             label = self.page.run(f"{button}.textContent")
             self.page.run(f"{button}.click()")
             state = self.page.once(f"sim-a {then}", f"/{then}/.test(document.querySelector('#nodes tbody tr td').textContent)")
-            self.seen(f"{word.lower()} by button takes effect", label == word and state)
+            drains = [node["draining"] for node in json.loads(self.told("/fleet/status"))["nodes"] if node["name"] == "sim-a"]
+            self.seen(f"{word.lower()} by button takes effect", label == word and state and drains == [word == "Drain"])
         self.seen("what came of it is said", self.page.run("document.querySelector('#act').textContent.length > 0"))
 
     def numbers(self) -> None:
@@ -98,6 +101,21 @@ class Check:
         recent = self.page.run("feed.told.recent[0]")
         same = all(recent[field] == latest[field] for field in ("request_id", "node", "score", "affinity"))
         self.seen("the latest decision equals its receipt", same, f"{recent} {latest}")
+
+    def node(self) -> None:
+        self.page.run("document.querySelector('#nodes tbody th button').focus()")
+        self.page.browser.switch_to.active_element.send_keys("\ue007")
+        text = self.page.once("a node's dialog", "document.querySelector('#receipt').open && document.querySelector('#receipt').textContent")
+        self.seen("a node opens with its models and requests", "qwen3.6:27b" in text and "First token" in text, text)
+        self.page.browser.switch_to.active_element.send_keys("\ue00c")
+
+    def find(self) -> None:
+        wanted = json.loads(self.told("/fleet/receipts?limit=1"))[0]["request_id"]
+        self.page.run("document.querySelector('#find-id').focus()")
+        self.page.browser.switch_to.active_element.send_keys(wanted + "\ue007")
+        self.page.once("the wanted receipt", f"document.querySelector('#receipt').open && document.querySelector('#receipt-body').textContent.includes({json.dumps(wanted)})")
+        self.seen("a request is found by its id", True)
+        self.page.browser.switch_to.active_element.send_keys("\ue00c")
 
     def lost_warmth(self) -> None:
         lead = self.page.texts("#lost-lead")[0]
@@ -150,8 +168,10 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("FAILED: out of time"))
     try:
         with ExitStack() as stack:
-            arguments = ["demo", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]
+            # By every loopback address, so that it can stand for many nodes.
+            arguments = ["demo", "--listen", "0.0.0.0:0", "--admin", "127.0.0.1:0"]
             served = processes.warmgate(stack, options.warmgate, arguments, options.home / "warmgate.log")
+            served.url = served.url.replace("0.0.0.0", "127.0.0.1")
             check = Check(Page(stack, f"{served.admin}/"), served.admin, served.url)
             usual = load.Load(served.url, TALKERS, seed=1)
             check.nodes()
@@ -161,6 +181,8 @@ def main() -> int:
             load.rest(20 if options.pictures else 8)
             burst.stop()
             check.receipt()
+            check.find()
+            check.node()
             check.drain()
             if options.pictures:
                 load.rest(45)
@@ -169,6 +191,8 @@ def main() -> int:
             usual.stop()
             check.numbers()
             check.lost_warmth()
+            check.quiet()
+            crowd.check(stack, check, options)
             check.quiet()
             outcomes = check.outcomes
     except Failed as failure:

@@ -5,8 +5,10 @@ use serde_json::{Value, json};
 use crate::client::{Conn, Reply, Request};
 use crate::exposition::Exposition;
 use crate::gate::{Gate, Settings};
+use crate::patience::within;
 use crate::rig::{Pair, Single, finished, node};
 use crate::talk::{Dialect, MODEL, Talk};
+use crate::tenants::{by, tenants};
 use crate::upstream::{Hold, Script};
 
 /// A request to the admin port, as a program on this machine sends it.
@@ -81,6 +83,76 @@ async fn a_snapshot_says_what_metrics_and_receipts_say() {
     assert_eq!((&loss["why"], &loss["tokens_estimated"]), (&told["why"], &told["tokens_estimated"]));
     assert!(["failed", "down"].contains(&loss["why"].as_str().unwrap_or_default()), "{loss}");
     assert!(loss["tokens_estimated"].as_u64() > Some(0), "{loss}");
+}
+
+#[tokio::test]
+async fn tenants_nodes_and_the_process_are_told_as_metrics_and_status_tell_them() {
+    let (n1, n2) = (node("n1").await, node("n2").await);
+    let both = tenants(&[("quiet", ""), ("busy", "limits: {rpm: 3, tpm: 100000, concurrent: 2}")]);
+    let gate = Gate::start(&Settings::over(&[&n1, &n2]).more(&both)).await;
+    let ask_as_busy = |topic: &str| by("busy", Talk::about(Dialect::Ollama, topic).ask());
+    for (n, topic) in ["fern", "moss", "one too many"].iter().enumerate() {
+        let mut reply = gate.send(&ask_as_busy(topic)).await;
+        assert_eq!(reply.status, 200, "{n}");
+        reply.whole().await;
+    }
+    assert_eq!(gate.send(&ask_as_busy("over the limit")).await.status, 429);
+    let drained = ask(&gate, Request::post("/fleet/nodes/n2/drain", "")).await;
+    assert_eq!(drained.status, 200);
+    let hold = Hold::new();
+    n1.next(Script::held(&hold).then_usual());
+    let request = by("quiet", Talk::about(Dialect::Ollama, "heath").ask());
+    let conn = gate.connect().await;
+    let running = tokio::spawn(async move { conn.exchange(&request).await.whole().await });
+    within("the request to arrive", async {
+        while n1.in_flight() == 0 {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+
+    let snapshot = gate.admin("/fleet/snapshot").await;
+    let status = gate.status().await;
+    let metrics = gate.metrics().await;
+    hold.open();
+    running.await.expect("the running one");
+
+    let shown = snapshot["tenants"].as_array().expect("tenants");
+    assert_eq!((shown.len(), &snapshot["tenants_in_all"]), (2, &json!(2)));
+    assert_eq!(shown[0]["name"], "busy", "who asks most comes first");
+    for tenant in shown {
+        let name = tenant["name"].as_str().expect("a name");
+        let same = status["tenants"].as_array().expect("tenants").iter().find(|other| other["name"] == name);
+        assert_eq!(Some(tenant), same);
+        let of = |metric: &str| sum(&metrics, &format!("warmgate_tenant_{metric}{{tenant=\"{name}\"}}"));
+        assert_eq!(tenant["running"].as_f64(), Some(of("running")), "{tenant}");
+        let ok = sum(&metrics, &format!("warmgate_tenant_requests_total{{outcome=\"ok\",tenant=\"{name}\"}}"));
+        // Those that run are booked, and those that were refused are not.
+        assert_eq!(tenant["requests_last_minute"].as_f64(), Some(ok + of("running")), "{tenant}");
+        let receipts = gate.admin("/fleet/receipts?limit=500").await;
+        let receipts = receipts.as_array().expect("receipts").iter();
+        let charged: u64 = receipts
+            .filter(|receipt| receipt["tenant"] == name && receipt["outcome"] == "ok")
+            .filter_map(|receipt| receipt["tokens"]["charged"].as_u64())
+            .sum();
+        if tenant["running"] == 0 {
+            assert_eq!(tenant["tokens_last_minute"].as_u64(), Some(charged), "{tenant}");
+        }
+    }
+    for (shown, told) in
+        snapshot["nodes"].as_array().expect("nodes").iter().zip(status["nodes"].as_array().expect("nodes"))
+    {
+        for field in ["name", "draining", "drained_by", "in_flight"] {
+            assert_eq!(shown[field], told[field], "{field}");
+        }
+    }
+    assert_eq!(snapshot["nodes"][1]["drained_by"], json!(["admin"]));
+    assert_eq!(snapshot["in_flight"], status["in_flight"]);
+    assert_eq!(
+        (&snapshot["process"]["stage"], &snapshot["process"]["has_successor"]),
+        (&json!("serving"), &json!(false))
+    );
+    assert!(snapshot["process"]["since_ms"].as_u64() <= snapshot["at_ms"].as_u64());
 }
 
 fn without_moments(mut told: Value) -> Value {

@@ -105,3 +105,15 @@ function part(value, least, most) {
   chart.append(svg("line", { class: "axis", x1: place(0), x2: place(0), y1: 0, y2: 14 }));
   return chart;
 }
+
+// The hour in small, without a scale: its shape only.
+function spark(minutes, of, kind) {
+  const most = Math.max(0, ...minutes.map((minute) => of(minute) || 0));
+  const chart = svg("svg", { class: `spark ${kind}`, viewBox: "0 0 60 20", preserveAspectRatio: "none" });
+  chart.append(svg("line", { x1: 0, x2: 60, y1: 19.5, y2: 19.5 }));
+  for (const minute of minutes) {
+    const value = of(minute) || 0;
+    if (value > 0) chart.append(svg("rect", { x: minute.place + 0.1, y: 19 - (18 * value) / most, width: 0.8, height: 1 + (18 * value) / most }));
+  }
+  return chart;
+}

@@ -64,8 +64,9 @@ function drawDecisions(told) {
 async function openReceipt(id) {
   const answer = await ask(`/fleet/receipts/${encodeURIComponent(id)}`);
   const body = $("receipt-body");
+  $("receipt-h").textContent = "Receipt";
   if (answer && answer.ok) body.replaceChildren(...receiptView(await answer.json()));
-  else body.replaceChildren(make("p", {}, "This receipt is no longer kept."));
+  else body.replaceChildren(make("p", {}, `There is no receipt of ${id}: it is not kept any more, or no such request came to a node.`));
   if (!$("receipt").open) $("receipt").showModal();
 }
 
@@ -166,6 +167,7 @@ function factsView(receipt) {
     ["Conversation", receipt.session || "none"],
     ["Prompt", known(told.prompt) ? `${count(told.prompt)} tokens, ${cached}` : `about ${count(told.prompt_estimated)} tokens (estimate)`],
     ["Answer", known(told.output) ? `${count(told.output)} tokens` : "not told"], ["When", new Date(receipt.wall_ms).toLocaleString("en-GB")],
+    ...(receipt.tenant ? [["Tenant", receipt.tenant]] : []), ...(receipt.trace_id ? [["Trace", receipt.trace_id]] : []),
   ];
   return make("dl", { class: "facts" }, facts.map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, value))));
 }

@@ -28,16 +28,25 @@ function askForToken() {
 function draw() {
   const told = feed.told;
   if (!told) return;
-  for (const part of [drawState, drawTiles, drawNodes, drawSlow, drawLost, drawDecisions, drawHour, drawLive, drawSessions, drawModels]) part(told);
+  for (const part of [drawState, drawTiles, drawNodes, drawSlow, drawLost, drawDecisions, drawHour, drawLive, drawSessions, drawModels, drawTenants]) part(told);
 }
+
+const LEAVING = {
+  stopping: "This process is stopping: it takes no new requests, and those that run may finish.",
+  "handed over": "Another process has taken over. What runs here may finish; open this page again to see the new one.",
+  cutting: "This process is stopping, and its time is over: what still runs is cut.",
+};
 
 function drawState(told) {
   const up = told.nodes.filter((node) => node.standing.state === "up").length;
+  const drains = told.nodes.filter((node) => node.draining).length;
   const ready = told.ready === true;
-  show($("state"), [up, told.nodes.length, ready, told.policy, told.simulated], () => [make("b", {}, ready ? "Ready" : "Not ready"), `, ${up} of ${many(told.nodes.length, "node")} up${told.simulated ? ", simulated" : ""}`]);
-  $("banner").hidden = ready;
-  if (!ready) show($("banner"), told.ready.reason);
-  $("about").textContent = `Warmgate ${told.version}, policy ${told.policy}. ≈ marks an estimate.`;
+  const serves = told.process.stage === "serving";
+  const word = serves ? (ready ? "Ready" : "Not ready") : plain(told.process.stage).replace(/^./, (letter) => letter.toUpperCase());
+  show($("state"), [up, told.nodes.length, word, drains, told.simulated], () => [make("b", {}, word), `, ${up} of ${many(told.nodes.length, "node")} up${drains ? `, ${count(drains)} draining` : ""}${told.simulated ? ", simulated" : ""}`]);
+  $("banner").hidden = ready && serves;
+  if (!ready || !serves) show($("banner"), LEAVING[told.process.stage] || told.ready.reason);
+  $("about").textContent = `Warmgate ${told.version}, policy ${told.policy}, running for ${span(told.at_ms - told.process.since_ms)}. ≈ marks an estimate.`;
 }
 
 function take(text) {
@@ -139,6 +148,11 @@ function pause() {
 
 $("pause").addEventListener("click", pause);
 $("nodes-find").addEventListener("input", draw);
+$("find-form").addEventListener("submit", (event) => {
+  event.preventDefault();
+  const id = $("find-id").value.trim();
+  if (id) openReceipt(id);
+});
 $("receipt-close").addEventListener("click", () => $("receipt").close());
 $("receipt").addEventListener("click", (event) => event.target === $("receipt") && $("receipt").close());
 $("token").addEventListener("cancel", (event) => event.preventDefault());

@@ -5,10 +5,16 @@ const SLOW = 0.6;
 
 const TROUBLE = ["down", "auth", "wrong type", "breaker_open", "breaker_half_open", "suspect", "unknown", "cooling", "starting", "slow_start", "draining", "up"];
 
+const HOLDING = ["draining", "cooling", "slow_start", "starting", "unknown", "breaker_half_open"];
+
+function stateKind(state) {
+  return state === "up" ? "good" : HOLDING.includes(state) ? "hold" : "bad";
+}
+
 function stateView(node) {
   const state = node.standing.state;
-  const [kind, mark] = state === "up" ? ["good", "✓"] : ["draining", "cooling", "slow_start", "starting", "unknown", "breaker_half_open"].includes(state) ? ["hold", "◐"] : ["bad", "✕"];
-  return [pill(plain(state).replace("breaker open", "left alone").replace("breaker half open", "being tried"), kind, mark)];
+  const mark = { good: "✓", hold: "◐", bad: "✕" }[stateKind(state)];
+  return [pill(plain(state).replace("breaker open", "left alone").replace("breaker half open", "being tried"), stateKind(state), mark)];
 }
 
 function drawNodes(told) {
@@ -21,15 +27,16 @@ function drawNodes(told) {
   $("nodes-note").textContent = `${up} of ${told.nodes.length} up${wanted ? `, ${found.length} found` : ""}${told.nodes.length > 10 ? ", those in trouble first" : ""}`;
   $("nodes").querySelector(".act-col").hidden = !feed.canDrain;
   const hour = told.hour.total.nodes;
+  drawMap(told);
   fill($("nodes"), found.map((node) => ({ key: node.name, cells: nodeCells(node, hour[node.label], told.at_ms) })), told.nodes.length ? "No node is called like that." : "No node is configured or found yet.");
 }
 
 function nodeCells(node, tally, now) {
   const standing = node.standing;
   const since = standing.until_ms ? `for ${span(standing.until_ms - now)} more` : standing.since_ms && standing.state !== "up" ? `since ${clock(standing.since_ms)}` : "";
-  const drains = node.draining || standing.state === "draining";
+  const drains = node.draining;
   return [
-    { of: [node.name, node.engine, node.tier], head: true, class: "name", build: () => [node.name, make("span", { class: "sub" }, (node.engine || "not recognised yet") + (node.tier ? `, tier ${node.tier}` : ""))] },
+    { of: [node.name, node.engine, node.tier], head: true, class: "name", build: () => [make("button", { type: "button", class: "link", on: () => openNode(node.name) }, node.name), make("span", { class: "sub" }, (node.engine || "not recognised yet") + (node.tier ? `, tier ${node.tier}` : ""))] },
     { of: [standing.state, standing.reason, since, Math.round(node.availability * 20), node.warning], build: () => [...stateView(node),
       standing.reason || since ? make("span", { class: "sub" }, [standing.reason, since].filter(Boolean).join(", ")) : "",
       standing.state !== "down" && node.availability < 0.95 ? make("span", { class: "sub" }, `${Math.round(node.availability * 100)} % relied on`) : "",

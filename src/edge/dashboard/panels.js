@@ -1,19 +1,23 @@
-// The hour, lost warmth, what is under way, conversations, models and reloads.
+// The hour, lost warmth, what is under way, conversations and models.
 
 function drawTiles(told) {
   const total = told.hour.total;
+  const minutes = places(told.hour, told.at_ms);
   const prompt = total.cached_tokens + total.uncached_tokens;
-  const warm = total.cached_tokens + total.believed_cached_tokens;
-  const share = prompt ? `${Math.round((100 * warm) / prompt)} %` : NO_VALUE;
+  const warmOf = (minute) => minute.cached_tokens + minute.believed_cached_tokens;
+  const share = prompt ? `${Math.round((100 * warmOf(total)) / prompt)} %` : NO_VALUE;
   const estimated = total.believed_cached_tokens > 0 ? "≈ " : "";
   const tiles = [
-    ["First token, the last hour", span(total.first_byte_p50_ms), `half are sooner; 95 % within ${span(total.first_byte_p95_ms)}`],
-    ["Prompt kept warm", prompt ? estimated + share : NO_VALUE, total.saved_s_estimated > 0 ? `≈ ${span(total.saved_s_estimated * 1000)} of reading saved` : `of ${short(prompt)} tokens`],
-    ["Lost warmth", total.moved ? `≈ ${span(total.lost_s_estimated * 1000)}` : "none", total.moved ? `${many(total.moved, "turn")} moved` : "every turn stayed home"],
-    ["Requests", count(total.requests), total.failures ? `${count(total.failures)} failed` : "none failed"],
-    ["Now", count(told.in_flight), told.waiting ? `under way, ${count(told.waiting)} wait here` : "under way, none wait"],
+    ["First token, last hour", span(total.first_byte_p50_ms), known(total.first_byte_p95_ms) ? `median; p95 ${span(total.first_byte_p95_ms)}` : "none yet", "warm", (m) => m.first_byte_p50_ms],
+    ["Prompt kept warm", prompt ? estimated + share : NO_VALUE, total.saved_s_estimated > 0 ? `≈ ${span(total.saved_s_estimated * 1000)} not read` : `of ${short(prompt)} tokens`, "warm", (m) => warmOf(m) / Math.max(1, m.cached_tokens + m.uncached_tokens)],
+    ["Lost warmth", total.moved ? `≈ ${span(total.lost_s_estimated * 1000)}` : "none", total.moved ? `${many(total.moved, "turn")} moved` : "every turn stayed home", "cool", (m) => m.moved],
+    ["Requests", count(total.requests), total.failures ? `${count(total.failures)} failed` : "none failed", total.failures ? "bad" : "dim", (m) => total.failures ? m.failures : m.requests],
+    ["Now", count(told.in_flight), told.waiting ? `under way, ${count(told.waiting)} wait here` : "under way, none wait", "", null],
   ];
-  show($("tiles"), tiles, () => tiles.map(([name, big, more]) => make("div", {}, make("dt", {}, name), make("dd", { class: "big" }, big), make("dd", { class: "more" }, more))));
+  const slots = told.nodes.flatMap((node) => node.models.filter((model) => model.resident)).reduce((sum, model) => sum + model.slots, 0);
+  show($("tiles"), [tiles, minutes.map((minute) => [minute.place, minute.requests]), slots], () => tiles.map(([name, big, more, kind, of]) => make("div", {},
+    make("dt", {}, name), make("dd", { class: "big" }, big), make("dd", { class: "more" }, more),
+    of ? make("dd", { class: "mini", "aria-hidden": "true" }, spark(minutes, of, kind)) : make("dd", { class: "mini", "aria-hidden": "true" }, meter(told.in_flight, slots, "warm")))));
 }
 
 function drawLost(told) {
@@ -109,6 +113,7 @@ async function openSession(session) {
   const rows = turns.map((turn) => make("tr", {}, make("td", { class: "nowrap dim" }, new Date(turn.wall_ms).toLocaleTimeString("en-GB")),
     make("td", {}, make("button", { type: "button", class: "link", on: () => openReceipt(turn.request_id) }, turn.node || "no node")),
     make("td", {}, ...because(turn)), make("td", { class: "n" }, span(turn.times_ms.first_byte))));
+  $("receipt-h").textContent = "Conversation";
   $("receipt-body").replaceChildren(make("p", { class: "why" }, `Conversation ${session.session} with ${session.model}, at home at ${session.node}. Its latest turns:`),
     make("table", {}, make("thead", {}, make("tr", {}, ["When", "Node", "Because", "First token"].map((name) => make("th", { scope: "col" }, name)))), make("tbody", {}, rows)));
   if (!$("receipt").open) $("receipt").showModal();
@@ -123,9 +128,8 @@ function meter(value, most, kind) {
 function placesOf(names, all) {
   if (names.length === 0) return [NO_VALUE];
   if (names.length === all && all > 3) return [`all ${all} nodes`];
-  const shown = names.length > 6 ? names.slice(0, 5) : names;
-  const told = shown.flatMap((name, n) => [n ? ", " : "", make("span", { class: "nowrap" }, name)]);
-  return names.length > shown.length ? [...told, ` and ${names.length - shown.length} more`] : told;
+  if (names.length > 6) return [make("span", { title: names.join(", ") }, `${names.length} of ${all} nodes`)];
+  return names.flatMap((name, n) => [n ? ", " : "", make("span", { class: "nowrap" }, name)]);
 }
 
 function drawModels(told) {
@@ -145,13 +149,4 @@ function drawModels(told) {
       ],
     };
   }), "No node has told its models yet.");
-}
-
-function drawReloads(list, now) {
-  $("reloads-box").hidden = list.length === 0;
-  fill($("reloads"), list.map((reload) => ({
-    key: reload.at_ms,
-    cells: [{ of: ago(reload.at_ms, now), class: "nowrap dim" }, { of: reload.outcome, build: () => [pill(plain(reload.outcome), reload.outcome === "applied" || reload.outcome === "unchanged" ? "good" : "bad")] },
-      { of: plain(reload.cause), class: "wide" }, { of: reload.lines, class: "lines", build: () => (reload.lines || []).map((line) => make("div", {}, line)) }],
-  })), "None yet.");
 }
