@@ -11,12 +11,15 @@ pub mod logging;
 mod order;
 mod run;
 mod simulate;
+pub mod target;
+mod top;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
+use target::TargetArgs;
 
 /// Wrong arguments or configuration.
 const EXIT_WRONG: u8 = 2;
@@ -39,6 +42,7 @@ Examples:
   warmgate reload                           have a running one read its configuration again
   warmgate drain studio                     let a node finish, for maintenance; `resume` ends it
   warmgate run -c FILE --upgrade            take over from the one that serves
+  warmgate top                              watch nodes, requests and conversations
   warmgate explain --request body.json      where would this request go, and why?
 
 Exit codes: 0 fine, 1 failed, 2 wrong arguments or configuration.";
@@ -61,6 +65,8 @@ enum Command {
     Drain(NodeArgs),
     /// End a drain
     Resume(NodeArgs),
+    /// Watch a running Warmgate: nodes, queues, conversations, first-token times
+    Top(TopArgs),
     /// Run the routing core in virtual time over a trace or made-up conversations, policies side by side
     #[command(after_help = SIMULATE_EXAMPLES)]
     Simulate(SimulateArgs),
@@ -139,6 +145,15 @@ pub struct NodeArgs {
 }
 
 #[derive(Debug, Args)]
+pub struct TopArgs {
+    #[command(flatten)]
+    pub target: TargetArgs,
+    /// Print one view as text, and end
+    #[arg(long)]
+    pub once: bool,
+}
+
+#[derive(Debug, Args)]
 pub struct SimulateArgs {
     /// Nodes, traffic and policies
     #[arg(short, long, value_name = "FILE")]
@@ -171,6 +186,7 @@ pub fn main() -> ExitCode {
         Command::Reload(args) => order::reload(args.admin),
         Command::Drain(args) => order::drain(args.order.admin, &args.node),
         Command::Resume(args) => order::resume(args.order.admin, &args.node),
+        Command::Top(args) => top::top(&args),
         Command::Simulate(args) => simulate::simulate(&args),
     }
 }
@@ -209,6 +225,7 @@ mod tests {
                 admin: Some(127.0.0.1:1), json: false })"),
         );
         check("warmgate explain", Err(2));
+        check("warmgate top --admin here://gate", Err(2));
         let plan =
             "SimulateArgs { plan: \"a.yaml\", traces: None, out: None, policy: [\"fleet\"], seed: [3], rate: [] }";
         check("warmgate simulate -p a.yaml --policy fleet --seed 3", Ok(&format!("Simulate({plan})")));

@@ -51,7 +51,7 @@ pub use listen_tls::{BadFile, Credentials, ListenTls};
 pub use peers::TrustedPeers;
 pub use plan::{
     AccessLog, Admin, Admission, Affinity, Auth, Group, GroupTarget, Health, Heartbeat, Limits, Listen, Log, Plan,
-    Resilience, Routing, Server, Shutdown, Telemetry, Tenant, TenantLimits, Timeouts, Upstream, UsageProbe,
+    Resilience, Routing, Server, Shutdown, Telemetry, Tenant, TenantLimits, Timeouts, Tracing, Upstream, UsageProbe,
 };
 pub use policy::Policy;
 pub use problem::{Problem, Problems};

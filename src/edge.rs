@@ -73,6 +73,7 @@ pub mod telemetry;
 pub mod tenants;
 #[cfg(test)]
 mod testbed;
+pub mod trace;
 pub mod translation;
 pub mod verdict;
 pub mod waiting_room;

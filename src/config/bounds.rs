@@ -143,6 +143,10 @@ fn check_numbers(written: &File, report: &mut Report) {
         let what = format!("must be from 1 to {EXTERNALITY_WEIGHT_MAX}");
         report.add("routing.externality_weight", what, "1 looks at the request alone, more also at those behind it");
     }
+    let sample = written.tracing.as_ref().and_then(|tracing| tracing.sample);
+    if sample.is_some_and(|sample| !(0.0..=1.0).contains(&sample)) {
+        report.add("tracing.sample", "must be from 0 to 1", "the share of traces that is kept; 1 keeps all");
+    }
     if let Some(affinity) = &written.affinity {
         check_number("affinity.max_sessions", affinity.max_sessions, 1..=10_000_000, report);
     }

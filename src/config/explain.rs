@@ -186,6 +186,8 @@ impl Plan {
         let headers = if self.routing_headers { "X-Fleet headers in answers" } else { "no X-Fleet headers in answers" };
         lines.row("answers", headers);
         lines.row("access log", self.log.access.name());
+        let sent = |url| format!("{} of the traces that begin here, to {url}", self.tracing.sample);
+        lines.row("spans", &self.tracing.otlp.as_ref().map_or_else(|| "none are made".to_owned(), sent));
     }
 }
 

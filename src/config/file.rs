@@ -51,6 +51,7 @@ section! {
         server: Server,
         shutdown: Shutdown,
         log: Log,
+        tracing: Tracing,
         state_file: String,
     }
 }
@@ -178,6 +179,8 @@ section! { Server { threads: u32, upgrade_sock: String, pid_file: String, } }
 section! { Shutdown { grace: Span, } }
 
 section! { Log { access: AccessLog, } }
+
+section! { Tracing { otlp: UpstreamUrl, sample: f64, } }
 
 impl Read for AccessLog {
     fn read(at: Spot, report: &mut Report) -> Option<AccessLog> {

@@ -68,6 +68,7 @@ pub struct Plan {
     pub server: Server,
     pub shutdown: Shutdown,
     pub log: Log,
+    pub tracing: Tracing,
     /// Where pins and learned speeds are kept for the next process; `None`: nowhere.
     pub state_file: Option<PathBuf>,
 }
@@ -342,6 +343,15 @@ pub struct Server {
 pub struct Shutdown {
     /// For running streams to end; zero cuts them at once.
     pub grace: Span,
+}
+
+/// Spans of requests.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Tracing {
+    /// The collector's base URL; `None`: no spans are made.
+    pub otlp: Option<UpstreamUrl>,
+    /// Share of the traces that begin here which is kept, 0 to 1. Of others their own word counts.
+    pub sample: f64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

@@ -47,6 +47,10 @@ pub fn plan(written: File, folder: &Path, report: &mut Report) -> Plan {
     lay(&mut plan.server.threads, server.threads);
     plan.server.upgrade_sock = server.upgrade_sock.map(|path| folder.join(path));
     plan.server.pid_file = server.pid_file.map(|path| folder.join(path));
+    if let Some(tracing) = written.tracing {
+        plan.tracing.otlp = tracing.otlp;
+        lay(&mut plan.tracing.sample, tracing.sample);
+    }
     plan.state_file = written.state_file.map(|path| folder.join(path));
     lay(&mut plan.shutdown.grace, written.shutdown.and_then(|shutdown| shutdown.grace));
     lay(&mut plan.log.access, written.log.and_then(|log| log.access));

@@ -6,6 +6,7 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 use serde::{Serialize, Serializer};
 
@@ -62,6 +63,15 @@ impl Secret {
     /// The value itself, for the one place that sends or compares it.
     pub fn expose(&self) -> &str {
         &self.0
+    }
+}
+
+/// For the command line, where a secret may stand itself.
+impl FromStr for Secret {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Secret, String> {
+        Secret::of(text)
     }
 }
 

@@ -128,7 +128,7 @@ fn unknown_keys() {
     check(
         "? [a]\n: 1",
         &[
-            "1: ?: unknown key; known here: listen, admin, upstreams, models, routing, affinity, admission, resilience, timeouts, health, telemetry, limits, cors, usage_probe, management, routing_headers, trusted_peers, tenants, jwt, cache_salt, cache_salt_key, server, shutdown, log, state_file",
+            "1: ?: unknown key; known here: listen, admin, upstreams, models, routing, affinity, admission, resilience, timeouts, health, telemetry, limits, cors, usage_probe, management, routing_headers, trusted_peers, tenants, jwt, cache_salt, cache_salt_key, server, shutdown, log, tracing, state_file",
         ],
     );
 }
@@ -155,6 +155,8 @@ fn kinds() {
             "1: routing.externality_weight: must be from 1 to 64; 1 looks at the request alone, more also at those behind it",
         ],
     );
+    let share = "1: tracing.sample: must be from 0 to 1; the share of traces that is kept; 1 keeps all";
+    check("tracing: {otlp: 'http://a:4318', sample: 1.5}", &[share]);
     check(
         "affinity: {headers: [a b]}",
         &["1: affinity.headers[0]: `a b` is not a header name; write it like X-Session-Id"],

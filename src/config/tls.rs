@@ -70,6 +70,12 @@ impl Tls {
         tls
     }
 
+    /// Believes whom that file names, and nobody else.
+    pub fn with_authorities(path: &Path) -> Result<Tls, String> {
+        let ca = Pem::fetch(path, authorities, &mut Files::default())?;
+        Ok(Tls { ca: Some(ca), ..Tls::default() })
+    }
+
     fn check(&self, path: &str, report: &mut Report) {
         if let (Some(cert), Some(key)) = (&self.cert, &self.key)
             && let Err(why) = belong_together(cert, key)

@@ -22,6 +22,7 @@ pub fn write(form: AccessLog, receipt: &Receipt, name: &dyn Fn(UpstreamId) -> St
             let line = json!({
                 "time_ms": receipt.wall_ms,
                 "request_id": receipt.request_id,
+                "trace_id": receipt.trace_id,
                 "path": receipt.path,
                 "tenant": receipt.tenant,
                 "model": receipt.model,
@@ -32,6 +33,7 @@ pub fn write(form: AccessLog, receipt: &Receipt, name: &dyn Fn(UpstreamId) -> St
                 "attempts": receipt.attempts.len(),
                 "status": receipt.status,
                 "outcome": receipt.outcome,
+                "queue_ms": receipt.queue_ms.round(),
                 "first_byte_ms": receipt.first_byte_ms.map(f64::round),
                 "total_ms": receipt.total_ms.round(),
                 "prompt_tokens": receipt.prompt_tokens,
@@ -41,13 +43,18 @@ pub fn write(form: AccessLog, receipt: &Receipt, name: &dyn Fn(UpstreamId) -> St
             log::info!(target: TARGET, "{line}");
         }
         AccessLog::Text => {
+            let dash = |text: Option<&str>| text.unwrap_or("-").to_owned();
+            let tokens = |tokens: Option<u32>| tokens.map_or_else(|| "-".into(), |tokens| tokens.to_string());
             let first_byte_ms = receipt.first_byte_ms.map_or_else(|| "-".into(), |ms| format!("{ms:.0}"));
             log::info!(
                 target: TARGET,
-                "{} {} {} {} {:?} -> {} {} {} attempts={} first_byte_ms={} total_ms={:.0}",
-                receipt.request_id, receipt.status, receipt.tenant.as_deref().unwrap_or("-"), receipt.path,
-                receipt.model, node, receipt.affinity,
-                receipt.outcome, receipt.attempts.len(), first_byte_ms, receipt.total_ms,
+                "{} {} {} {} {:?} -> {} {} {} session={} score={} attempts={} queue_ms={:.0} first_byte_ms={} \
+                 total_ms={:.0} prompt_tokens={} cached_tokens={} output_tokens={} trace_id={}",
+                receipt.request_id, receipt.status, dash(receipt.tenant.as_deref()), receipt.path,
+                receipt.model, node, receipt.affinity, receipt.outcome, dash(receipt.session.as_deref()),
+                score.map_or_else(|| "-".into(), |score| format!("{score:.1}")), receipt.attempts.len(),
+                receipt.queue_ms, first_byte_ms, receipt.total_ms, tokens(receipt.prompt_tokens),
+                tokens(receipt.cached_tokens), tokens(receipt.output_tokens), dash(receipt.trace_id.as_deref()),
             );
         }
     }

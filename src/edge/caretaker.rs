@@ -24,6 +24,7 @@ use super::probe::Prober;
 use super::site::Site;
 use super::state_file;
 use super::telemetry::Telemetry;
+use super::trace::export;
 
 pub struct Caretaker {
     pub ingress: Arc<Ingress>,
@@ -72,7 +73,9 @@ impl BackgroundService for Caretaker {
             _ = movers::sweep(self.ingress.clone()) => {}
             _ = jwt::keep(self.ingress.clone()) => {}
             _ = state_file::keep(self.ingress.clone()) => {}
+            _ = export::keep(self.ingress.clone()) => {}
         }
+        export::finish(&self.ingress).await;
     }
 }
 

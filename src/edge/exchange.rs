@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use pingora::http::ResponseHeader;
 use pingora_core::Error;
 
@@ -29,6 +29,7 @@ use super::replay::Replay;
 use super::request_id;
 use super::tally;
 use super::tenants::{Admitted, Tenant};
+use super::trace::Trace;
 use super::translation::Translation;
 use crate::config::{Plan, UsageProbe};
 use crate::routing::ask::{Ask, Dialect};
@@ -57,6 +58,7 @@ pub struct Exchange {
     /// The settings it began with; a reload does not change them under way.
     pub plan: Arc<Plan>,
     pub request_id: String,
+    trace: Trace,
     pub dialect: Dialect,
     /// Whose it is; `None`: nobody's in particular.
     pub tenant: Option<Arc<Tenant>>,
@@ -156,6 +158,7 @@ impl Exchange {
     pub fn new(ingress: Arc<Ingress>) -> Exchange {
         Exchange {
             request_id: String::new(),
+            trace: Trace::default(),
             dialect: Dialect::Ollama,
             tenant: None,
             admitted: None,
@@ -192,8 +195,11 @@ impl Exchange {
         }
     }
 
-    pub fn begin(&mut self, path: &str, given_id: Option<&str>) {
+    pub fn begin(&mut self, path: &str, head: &HeaderMap) {
+        let given_id = head.get(headers::REQUEST_ID).and_then(|id| id.to_str().ok());
         self.request_id = request_id::accept_or_make(given_id);
+        self.trace = Trace::begin(head, &self.plan.tracing);
+        self.receipt.trace_id = self.trace.id();
         self.dialect = Dialect::of_path(path);
         self.receipt.path = path.chars().take(MAX_PATH_CHARS).collect();
     }
@@ -256,6 +262,7 @@ impl Exchange {
             headers::steer(&mut request.headers, node);
         }
         headers::tell(&mut request.headers, headers::REQUEST_ID, self.request_id.clone());
+        self.trace.tell(&mut request.headers, self.receipt.attempts.len().saturating_sub(1));
         if let Some(replay) = &self.replay {
             replay.frame(&mut request.headers);
         }

@@ -32,6 +32,7 @@ use super::selection::FleetSelection;
 use super::shared_fleet::SharedFleet;
 use super::snapshot::Snapshots;
 use super::tenants::Tenants;
+use super::trace::export::Spans;
 use super::waiting_room::WaitingRoom;
 use crate::config::{self, Admin, Plan};
 use crate::routing::admission::Admission;
@@ -70,6 +71,8 @@ pub struct Ingress {
     pub misfits_told: MisfitsTold,
     pub managing: Managing,
     pub reloads: Reloads,
+    /// On their way to a collector.
+    pub spans: Spans,
     /// One plan at a time is put in force.
     applying: Mutex<()>,
 }
@@ -126,6 +129,7 @@ impl Ingress {
             misfits_told: MisfitsTold::default(),
             managing: Managing::default(),
             reloads: Reloads::default(),
+            spans: Spans::default(),
             applying: Mutex::default(),
         })
     }

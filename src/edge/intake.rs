@@ -40,7 +40,7 @@ pub async fn take(session: &mut Session, exchange: &mut Exchange) -> Result<bool
     let wants_socket = headers::wants_socket(head);
     // Other protocols that a client offers to go over to are not taken up, nor told to anybody.
     session.req_header_mut().remove_header(&UPGRADE);
-    exchange.begin(&path, header_text(session, "x-request-id"));
+    exchange.begin(&path, &session.req_header().headers);
     if cors::is_preflight(session.req_header()) && cors::leave(&exchange.plan.cors, session.req_header()).is_some() {
         answer::preflight(session).await?;
         return Ok(true);

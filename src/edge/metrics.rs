@@ -20,6 +20,7 @@ use super::ingress::Ingress;
 use super::reload::{Outcome, Record};
 use super::resume;
 use super::tenants::TenantCounts;
+use super::trace::export;
 use crate::routing::moment::Moment;
 use crate::routing::retry::Cause;
 use crate::routing::runner::Action;
@@ -55,6 +56,8 @@ pub struct Metrics {
     pub tenants: TenantCounts,
     /// Clients that did not come to terms over TLS, or not in time.
     pub handshakes_failed: IntCounter,
+    /// Spans by what became of them.
+    pub spans: IntCounterVec,
     /// Reloads by outcome.
     pub reloads: IntCounterVec,
     reload_success: IntGauge,
@@ -155,6 +158,11 @@ impl Metrics {
         )?;
         reload_success.set(1);
         reload_success_at.set((wall_ms() / 1000) as i64);
+        let spans = to.counters_from_zero(
+            "warmgate_spans_total",
+            "Spans for the collector, by what became of them",
+            one_of("outcome", export::OUTCOMES),
+        )?;
         let Register { registry, families } = register;
         Ok(Metrics {
             registry,
@@ -176,6 +184,7 @@ impl Metrics {
             connections_refused,
             tenants,
             handshakes_failed,
+            spans,
             reloads,
             reload_success,
             reload_success_at,

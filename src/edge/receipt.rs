@@ -20,6 +20,8 @@ const MAX_CANDIDATES: usize = 16;
 #[derive(Clone, Debug, Default)]
 pub struct Receipt {
     pub request_id: String,
+    /// The trace that it is part of, in hexadecimal.
+    pub trace_id: Option<String>,
     pub wall_ms: u64,
     pub path: String,
     /// Whose request it was, by name; `None` while there are no tenants.
@@ -42,6 +44,8 @@ pub struct Receipt {
     pub intake_ms: f64,
     /// Waited here for nodes, over all attempts.
     pub queue_ms: f64,
+    /// From when to when it did, each time; as many at most as there are attempts, and one more.
+    pub waits_ms: Vec<(f64, f64)>,
     /// How many turns there were until its own when it first lined up; `None`: it never had to.
     pub queue_position: Option<usize>,
     pub first_byte_ms: Option<f64>,
@@ -75,6 +79,8 @@ pub struct Attempt {
     pub connect_ms: Option<f64>,
     /// Why it failed; `None`: it did not, or is still running.
     pub failure: Option<&'static str>,
+    /// When it failed, from the request's start.
+    pub ended_ms: Option<f64>,
 }
 
 impl Attempt {
@@ -96,6 +102,7 @@ impl Attempt {
             placed_ms,
             connect_ms: None,
             failure: None,
+            ended_ms: None,
         }
     }
 }

@@ -84,6 +84,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// For the answers that are cut to be told so.
 const CUTTING_MAX: Duration = Duration::from_secs(2);
 
+/// For the last spans to reach their collector.
+const TELLING_MAX: Duration = Duration::from_secs(2);
+
 /// Pingora's own grace: two years, longer than any that may be configured. It would keep to what was configured at
 /// the start; ours is the one in force when it comes to it.
 pub const PINGORA_GRACE_S: u64 = 2 * 365 * 24 * 3600;
@@ -117,6 +120,8 @@ impl Leaving {
             let cutting = Instant::now();
             wait_until(|| self.runs() == 0, || cutting.elapsed() >= CUTTING_MAX);
         }
+        let told = Instant::now();
+        wait_until(|| self.ingress.spans.are_gone(), || told.elapsed() >= TELLING_MAX);
         // The last answer's end may still be on its way to the socket.
         thread::sleep(LOOK_EVERY);
     }

@@ -60,7 +60,16 @@ impl Target {
     }
 
     /// For that row of the fleet and those that share its connections.
-    pub fn of_row(mut self, row: UpstreamId, tls: Option<&Tls>) -> Target {
+    pub fn of_row(self, row: UpstreamId, tls: Option<&Tls>) -> Target {
+        self.pooled(Some(row), tls)
+    }
+
+    /// For no row: a server that is asked for other things than answers.
+    pub fn with_tls(self, tls: Option<&Tls>) -> Target {
+        self.pooled(None, tls)
+    }
+
+    fn pooled(mut self, row: Option<UpstreamId>, tls: Option<&Tls>) -> Target {
         let mut pool = Xxh3Default::new();
         row.hash(&mut pool);
         if let Some(tls) = tls {

@@ -24,7 +24,7 @@ def check(stack: ExitStack, check, options) -> None:
     key = "a-key-of-the-check-only-0123456789abcdef"
     hashed = hash_of(options.warmgate, key)
     file.write_text(settings(port, hashed, RPM))
-    served = processes.warmgate(stack, options.warmgate, ["run", "-c", str(file)], options.home / "crowd.log")
+    served = serve(stack, options.warmgate, file, options.home / "crowd.log")
     for _ in range(RPM + 2):
         ask(served.url, key)
     check.admin = served.admin
@@ -54,6 +54,15 @@ def check(stack: ExitStack, check, options) -> None:
         page.run("scrollTo(0, 0)")
         load.rest(2)
         page.picture(options.pictures / "dashboard-200-nodes.png")
+
+
+def serve(stack: ExitStack, warmgate, file, log) -> processes.Warmgate:
+    """On a busy machine two hundred nodes may not have answered yet when it says so first."""
+    process = processes.spawn(stack, [str(warmgate), "run", "-c", str(file)], log)
+    url = processes.line_after(process, "warmgate: listening on ")
+    admin = processes.line_after(process, "warmgate: admin on ")
+    processes.await_answer(process, f"{url}/readyz", log)
+    return processes.Warmgate(url, admin)
 
 
 def marked(page) -> str:

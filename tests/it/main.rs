@@ -69,4 +69,6 @@ mod surface;
 mod tenants;
 mod timeouts;
 mod tls;
+mod top;
+mod trace;
 mod upgrade;

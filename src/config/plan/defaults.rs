@@ -39,6 +39,7 @@ impl Default for Plan {
             server: Server { threads: 0, upgrade_sock: None, pid_file: None },
             shutdown: Shutdown { grace: minutes(5) },
             log: Log { access: AccessLog::Json },
+            tracing: Tracing { otlp: None, sample: 1.0 },
             state_file: None,
         }
     }

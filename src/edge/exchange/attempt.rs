@@ -68,6 +68,8 @@ impl Exchange {
         let waited = self.ingress.fleet.now().since(began);
         tally::waited(&self.ingress, &self.receipt.model, waited);
         self.waited += waited;
+        let ended_ms = self.elapsed_ms();
+        self.receipt.waits_ms.push((ended_ms - waited.as_secs_f64() * 1000.0, ended_ms));
         self.receipt.queue_ms = self.waited.as_secs_f64() * 1000.0;
         outcome
     }
@@ -187,8 +189,10 @@ impl Exchange {
         if let Some(live) = &self.live {
             live.unplaced();
         }
+        let ended_ms = self.elapsed_ms();
         if let Some(attempt) = self.receipt.attempts.last_mut() {
             attempt.failure = Some(cause.name());
+            attempt.ended_ms = Some(ended_ms);
         }
         if let Some(query) = &mut self.query {
             Arc::make_mut(query).tried.push(current.holding);

@@ -101,6 +101,9 @@ impl Exchange {
         self.live = None;
         tally::ended(&self.ingress, self.dialect, verdict, &self.receipt, self.served.take());
         let receipt = std::mem::take(&mut self.receipt);
+        let endpoint = self.query.as_ref().map(|query| query.ask.endpoint);
+        let name = |id| self.ingress.node_name(id);
+        self.ingress.spans.add(self.trace.spans(&receipt, endpoint, verdict.is_failure(), &name), &self.ingress);
         access_log::write(self.plan.log.access, &receipt, &|id| self.ingress.node_name(id));
         if self.ingress.observes && (!receipt.model.is_empty() || !receipt.nodes.is_empty()) {
             self.ingress.receipts.add(receipt);

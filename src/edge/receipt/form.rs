@@ -17,6 +17,7 @@ impl Receipt {
         let (saved, is_estimate) = self.saved_tokens();
         json!({
             "request_id": self.request_id,
+            "trace_id": self.trace_id,
             "wall_ms": self.wall_ms,
             "path": self.path,
             "tenant": self.tenant,

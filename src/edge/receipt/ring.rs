@@ -67,8 +67,15 @@ impl Ring {
 /// What a receipt takes in memory, near enough.
 fn bytes(receipt: &Receipt) -> usize {
     let texts = [&receipt.request_id, &receipt.path, &receipt.model];
-    let texts: usize = texts.into_iter().chain(&receipt.session).chain(&receipt.nodes).map(|text| text.len()).sum();
+    let texts: usize = texts
+        .into_iter()
+        .chain(&receipt.session)
+        .chain(&receipt.trace_id)
+        .chain(&receipt.nodes)
+        .map(|text| text.len())
+        .sum();
     let lists = receipt.nodes.len() * size_of::<String>();
+    let lists = lists + size_of_val(&receipt.waits_ms[..]);
     size_of::<Receipt>() + texts + lists + receipt.attempts.iter().map(attempt_bytes).sum::<usize>()
 }
 
