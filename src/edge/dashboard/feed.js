@@ -2,6 +2,8 @@
 
 const TOKEN = "warmgate.token";
 const QUIET = 5000;
+// For so long what came of an order is seen.
+const SAID_FOR = 12000;
 const feed = { told: null, paused: false, canDrain: false, heard: 0 };
 
 // A request with the token, if there is one. `null`: no answer; the token is asked for where it is wanted.
@@ -136,6 +138,8 @@ async function drain(name, on) {
   note.classList.toggle("bad", !answer || !answer.ok);
   note.textContent = text;
   note.hidden = false;
+  clearTimeout(drain.fades);
+  drain.fades = setTimeout(() => { note.hidden = true; }, SAID_FOR);
 }
 
 function pause() {
