@@ -155,9 +155,9 @@ pub struct TopArgs {
 
 #[derive(Debug, Args)]
 pub struct SimulateArgs {
-    /// Nodes, traffic and policies
-    #[arg(short, long, value_name = "FILE")]
-    pub plan: PathBuf,
+    /// Nodes, traffic and policies; may be repeated, to see several side by side
+    #[arg(short, long, value_name = "FILE", required = true)]
+    pub plan: Vec<PathBuf>,
     /// Folder of the plan's trace files; without it the plan's own paths count, from its folder
     #[arg(long, value_name = "DIR")]
     pub traces: Option<PathBuf>,

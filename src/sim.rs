@@ -5,6 +5,7 @@
 //! the three nodes of `warmgate demo`. Every answer says that it is simulated; nothing in here is
 //! ever used for a configured upstream.
 
+pub mod capacity;
 pub mod chance;
 pub mod engine;
 pub mod face;

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use super::{EXIT_WRONG, SimulateArgs};
 use crate::sim::plan::{self, Contestant, Plan};
-use crate::sim::report::{self, Row, plot, table};
+use crate::sim::report::{self, Row, comparison, plot, table};
 use crate::sim::simulation::{Run, row, runs};
 
 pub fn simulate(args: &SimulateArgs) -> ExitCode {
@@ -27,22 +27,40 @@ pub fn simulate(args: &SimulateArgs) -> ExitCode {
 }
 
 fn answer(args: &SimulateArgs, out: &mut dyn Write, err: &mut (dyn Write + Send)) -> io::Result<u8> {
-    let plan = plan::load(&args.plan, args.traces.as_deref()).map_err(|problems| problems.to_string());
-    let plan = match plan.and_then(|plan| narrowed(plan, args)) {
-        Ok(plan) => plan,
-        Err(problems) => {
-            writeln!(err, "{problems}")?;
-            return Ok(EXIT_WRONG);
+    // All are read before the first is run: a slip in the last should not cost the time of the others.
+    let mut plans = Vec::new();
+    for path in &args.plan {
+        let plan = plan::load(path, args.traces.as_deref()).map_err(|problems| problems.to_string());
+        match plan.and_then(|plan| narrowed(plan, args)) {
+            Ok(plan) => plans.push(plan),
+            Err(problems) => {
+                writeln!(err, "{problems}")?;
+                return Ok(EXIT_WRONG);
+            }
         }
-    };
+    }
     let began = Instant::now();
-    let rows = rows(&plan, err);
-    let means = report::means(&rows);
-    writeln!(out, "{}: {} nodes, simulated\n", plan.name, plan.nodes.len())?;
-    write!(out, "{}{}", table::table(&means), table::LEGEND)?;
-    writeln!(err, "{} runs in {:.1} s", rows.len(), began.elapsed().as_secs_f64())?;
-    if let Some(folder) = &args.out {
-        save(folder, &plan.name, &rows, &means)?;
+    let (mut all, mut count) = (Vec::new(), 0);
+    for plan in &plans {
+        let rows = rows(plan, err);
+        let means = report::means(&rows);
+        writeln!(out, "{}: {} nodes, simulated\n", plan.name, plan.nodes.len())?;
+        write!(out, "{}", table::table(&means))?;
+        count += rows.len();
+        if let Some(folder) = &args.out {
+            save(folder, &plan.name, &rows, &means)?;
+        }
+        all.extend(means);
+    }
+    write!(out, "{}", table::LEGEND)?;
+    writeln!(err, "{count} runs in {:.1} s", began.elapsed().as_secs_f64())?;
+    if plans.len() > 1 {
+        let comparison = comparison::comparison(&all);
+        write!(out, "\n{comparison}")?;
+        if let Some(folder) = &args.out {
+            std::fs::write(folder.join("comparison.md"), comparison)?;
+            std::fs::write(folder.join("means.csv"), comparison::as_csv(&all))?;
+        }
     }
     Ok(0)
 }
@@ -134,7 +152,7 @@ mod tests {
     /// The exit code, what is said, and what is complained of.
     fn simulate(plan: PathBuf, policy: &str, out: Option<PathBuf>) -> (u8, String, String) {
         let (policy, seed) = (vec![policy.to_string()], vec![7]);
-        let args = SimulateArgs { plan, traces: None, out, policy, seed, rate: vec![] };
+        let args = SimulateArgs { plan: vec![plan], traces: None, out, policy, seed, rate: vec![] };
         let (mut out, mut err) = (Vec::new(), Vec::new());
         let code = answer(&args, &mut out, &mut err).expect("an answer");
         let [out, err] = [out, err].map(|bytes| String::from_utf8(bytes).expect("text"));
@@ -150,12 +168,25 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let (code, out, err) = simulate(toy(), "fleet", Some(folder.path().join("new")));
         assert_eq!(code, 0, "{err}");
-        assert!(out.starts_with("toy: 2 nodes, simulated\n\nx1: 32 requests, 1 seed;"), "{out}");
-        assert!(!out.contains("round_robin"), "{out}");
+        assert!(out.starts_with("toy: 2 nodes, simulated\n\nx1, "), "{out}");
+        assert!(out.contains(": 32 requests, 1 seed;") && !out.contains("round_robin"), "{out}");
         let rows = std::fs::read_to_string(folder.path().join("new/toy.jsonl")).expect("rows");
         assert_eq!(rows.lines().count(), 1);
-        assert!(rows.starts_with(r#"{"plan":"toy","policy":"fleet","rate":1.0,"seed":7,"requests":32,"#), "{rows}");
+        assert!(rows.starts_with(r#"{"plan":"toy","policy":"fleet","rate":1.0,"load":"requests":32,"#), "{rows}");
         assert!(folder.path().join("new/toy.svg").exists());
+    }
+
+    #[test]
+    fn several_plans_side_by_side() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let out = Some(folder.path().to_path_buf());
+        let (policy, seed, rate) = (vec!["fleet".to_string(), "round_robin".to_string()], vec![7], vec![1.0]);
+        let args = SimulateArgs { plan: vec![toy(), toy()], traces: None, out, policy, seed, rate };
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        assert_eq!(answer(&args, &mut out, &mut err).expect("an answer"), 0);
+        let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).expect("written");
+        assert_eq!(read("means.csv").lines().count(), 1 + 2 * 2, "a head, and a line for each policy of each plan");
+        assert!(String::from_utf8(out).expect("text").ends_with(&read("comparison.md")));
     }
 
     #[test]

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::capacity;
 use super::peers::{self, Peer};
 use super::run::nodes::NodeParams;
 use super::run::peer::IndexError;
@@ -33,6 +34,8 @@ pub struct Plan {
     pub seeds: Vec<u64>,
     /// How many times as fast the source's own time runs.
     pub rates: Vec<f64>,
+    /// The rate at which the nodes have as much to do as they can (`capacity`).
+    pub full_rate: f64,
     pub setting: Setting,
 }
 
@@ -140,14 +143,22 @@ fn resolve(name: &str, text: &str, find: Find, problems: &mut Problems) -> Optio
     check_numbers(&file, problems);
     // Nothing is read while the plan is wrong.
     let source = problems.list.is_empty().then(|| source::source(&file.workload, &models, find, problems)).flatten()?;
+    let nodes = Arc::new(nodes);
+    let seed = file.seeds.first().copied().unwrap_or_default();
+    let full_rate = capacity::saturation(&nodes, &source, seed);
+    let rates = match file.loads {
+        Some(loads) => loads.into_iter().map(|load| load * full_rate).collect(),
+        None => file.rates.unwrap_or_else(|| vec![1.0]),
+    };
     let rules = Rules { signals: file.signals.unwrap_or_default(), ..Rules::default() };
     Some(Plan {
         name: file.name.unwrap_or_else(|| name.to_string()),
-        nodes: Arc::new(nodes),
+        nodes,
         source,
         contestants,
         seeds: file.seeds,
-        rates: file.rates,
+        rates,
+        full_rate,
         setting: Setting {
             rules,
             telemetry_interval: file.telemetry_interval.0.max(Duration::from_millis(10)),
@@ -190,14 +201,21 @@ fn check_numbers(file: &File, problems: &mut Problems) {
     if file.seeds.is_empty() {
         problems.add("seeds", "no seed, no run", "write [1]");
     }
-    for (index, rate) in file.rates.iter().enumerate().filter(|(_, rate)| !(**rate > 0.0 && rate.is_finite())) {
-        problems.add(
-            format!("rates[{index}]"),
-            format!("{rate} is no speed"),
-            "1 is as fast as it was, 2 twice as fast",
-        );
+    let rates = [
+        ("rates", &file.rates, "speed", "1 is as fast as it was, 2 twice as fast"),
+        ("loads", &file.loads, "load", "1 is all that the nodes can do, 0.5 half of it"),
+    ];
+    for (key, list, what, hint) in rates {
+        let list = list.as_deref();
+        let wrong = list.into_iter().flatten().enumerate().filter(|(_, rate)| !(**rate > 0.0 && rate.is_finite()));
+        for (index, rate) in wrong {
+            problems.add(format!("{key}[{index}]"), format!("{rate} is no {what}"), hint);
+        }
+        if list.is_some_and(<[f64]>::is_empty) {
+            problems.add(key, "none of them, no run", "write [1.0]");
+        }
     }
-    if file.rates.is_empty() {
-        problems.add("rates", "no rate, no run", "write [1.0]");
+    if file.rates.is_some() && file.loads.is_some() {
+        problems.add("loads", "there are rates already", "write one of the two");
     }
 }

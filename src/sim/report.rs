@@ -1,5 +1,6 @@
 //! What a simulation found: a table to read, rows to reckon with, a plot to look at.
 
+pub mod comparison;
 pub mod plot;
 pub mod table;
 
@@ -13,6 +14,8 @@ pub struct Row {
     pub plan: String,
     pub policy: &'static str,
     pub rate: f64,
+    /// What that asks of what the nodes can do.
+    pub load: f64,
     pub seed: u64,
     #[serde(flatten)]
     pub summary: Summary,
@@ -21,8 +24,10 @@ pub struct Row {
 /// The runs of one policy at one rate, taken together.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mean {
+    pub plan: String,
     pub policy: &'static str,
     pub rate: f64,
+    pub load: f64,
     pub runs: usize,
     pub summary: Summary,
 }
@@ -36,7 +41,14 @@ pub fn means(rows: &[Row]) -> Vec<Mean> {
         }
         let same = rows.iter().filter(|other| other.policy == row.policy && other.rate == row.rate);
         let same: Vec<Summary> = same.map(|row| row.summary.clone()).collect();
-        means.push(Mean { policy: row.policy, rate: row.rate, runs: same.len(), summary: Summary::mean(&same) });
+        means.push(Mean {
+            plan: row.plan.clone(),
+            policy: row.policy,
+            rate: row.rate,
+            load: row.load,
+            runs: same.len(),
+            summary: Summary::mean(&same),
+        });
     }
     means
 }

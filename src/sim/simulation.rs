@@ -33,7 +33,14 @@ pub fn runs(plan: &Plan) -> Vec<Run> {
 /// Does one of them.
 pub fn row(plan: &Plan, at: Run) -> Row {
     let summary = record(plan, at).summary();
-    Row { plan: plan.name.clone(), policy: at.contestant.name(), rate: at.rate, seed: at.seed, summary }
+    Row {
+        plan: plan.name.clone(),
+        policy: at.contestant.name(),
+        rate: at.rate,
+        load: at.rate / plan.full_rate,
+        seed: at.seed,
+        summary,
+    }
 }
 
 fn record(plan: &Plan, at: Run) -> Record {

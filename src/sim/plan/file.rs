@@ -18,9 +18,12 @@ pub struct File {
     pub policies: Vec<String>,
     #[serde(default = "one_seed")]
     pub seeds: Vec<u64>,
-    #[serde(default = "as_it_was")]
-    pub rates: Vec<f64>,
-    /// How wrong the peers' indexes of prefixes are. Warmgate's own has no such switch.
+    /// Left out, without loads: as it was.
+    pub rates: Option<Vec<f64>>,
+    /// In place of rates: parts of the rate at which the fleet is full (`sim::capacity`).
+    pub loads: Option<Vec<f64>>,
+    /// How wrong indexes of prefixes are: the peers' own, and Warmgate's by what it is told of the stores' size. What
+    /// answers tell of cached tokens stays true.
     #[serde(default)]
     pub index: Index,
     /// Constants of Warmgate's signals, as under `routing.signals` in its configuration.
@@ -128,6 +131,8 @@ pub struct Work {
 #[serde(deny_unknown_fields)]
 pub struct Trace {
     pub trace: PathBuf,
+    /// Only so much from its beginning.
+    pub first: Option<Span>,
 }
 
 #[derive(Deserialize)]
@@ -182,10 +187,6 @@ fn one() -> usize {
 
 fn one_seed() -> Vec<u64> {
     vec![1]
-}
-
-fn as_it_was() -> Vec<f64> {
-    vec![1.0]
 }
 
 fn full_speed() -> f64 {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::file::{self, Work};
 use super::{Find, Problems};
+use crate::routing::moment::Moment;
 use crate::sim::workload::agents::{self, Agents};
 use crate::sim::workload::conversations::{Clients, Script, Size};
 use crate::sim::workload::{Source, Trace, azure, mooncake};
@@ -12,8 +13,8 @@ use crate::sim::workload::{Source, Trace, azure, mooncake};
 pub(super) fn source(work: &Work, models: &[String], find: Find, problems: &mut Problems) -> Option<Source> {
     let first: Arc<str> = models.first().map(String::as_str).unwrap_or_default().into();
     match (&work.mooncake, &work.azure, &work.agents, &work.conversations) {
-        (Some(work), None, None, None) => trace("mooncake", mooncake::read, &find(&work.trace), &first, problems),
-        (None, Some(work), None, None) => trace("azure", azure::read, &find(&work.trace), &first, problems),
+        (Some(work), None, None, None) => trace("mooncake", mooncake::read, work, find, &first, problems),
+        (None, Some(work), None, None) => trace("azure", azure::read, work, find, &first, problems),
         (None, None, Some(work), None) => agents(work, first, find, problems),
         (None, None, None, Some(work)) => {
             Some(Source::Conversations(Arc::new(script(work, &first, models, problems)?)))
@@ -27,9 +28,24 @@ pub(super) fn source(work: &Work, models: &[String], find: Find, problems: &mut 
 
 type ReadTrace = fn(&Path, &Arc<str>) -> Result<Trace, String>;
 
-fn trace(kind: &str, read: ReadTrace, path: &Path, model: &Arc<str>, problems: &mut Problems) -> Option<Source> {
-    let trace =
-        read(path, model).and_then(|trace| if trace.is_empty() { Err("nothing in it".into()) } else { Ok(trace) });
+fn trace(
+    kind: &str,
+    read: ReadTrace,
+    work: &file::Trace,
+    find: Find,
+    model: &Arc<str>,
+    problems: &mut Problems,
+) -> Option<Source> {
+    let path = find(&work.trace);
+    let beginning = |mut trace: Trace| {
+        if let Some(length) = work.first {
+            let until = trace.first().map_or(Moment::MAX, |(at, _)| *at + length.0);
+            Arc::make_mut(&mut trace).retain(|(at, _)| *at <= until);
+        }
+        trace
+    };
+    let trace = read(&path, model).map(beginning);
+    let trace = trace.and_then(|trace| if trace.is_empty() { Err("nothing in it".into()) } else { Ok(trace) });
     let refused = |error| {
         problems.add(format!("workload.{kind}.trace"), format!("{}: {error}", path.display()), where_from(kind))
     };

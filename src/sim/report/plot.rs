@@ -108,7 +108,7 @@ mod tests {
     #[test]
     fn a_bar_for_each_and_both_pages() {
         let summary = Summary { ttft_mean_s: 1.0, ttft_p99_s: 30.0, ..Summary::default() };
-        let svg = plot("a < b", &[Mean { policy: "fleet", rate: 1.0, runs: 1, summary }]);
+        let svg = plot("a < b", &[Mean { plan: "a".into(), policy: "fleet", rate: 1.0, load: 0.5, runs: 1, summary }]);
         assert!(svg.contains("a &lt; b") && svg.contains("prefers-color-scheme:dark"), "{svg}");
         assert_eq!(svg.matches("<rect").count(), 2);
         assert!(svg.ends_with("</svg>\n") && !svg.contains("NaN"), "{svg}");

@@ -30,7 +30,11 @@ fn one(rate: f64, means: &[&Mean], out: &mut String) {
     let (runs, requests) = first.map_or((0, 0), |mean| (mean.runs, mean.summary.requests));
     let seeds = if runs == 1 { "1 seed".into() } else { format!("mean of {runs} seeds") };
     // Writing to a string cannot fail.
-    let _ = writeln!(out, "x{rate}: {requests} requests, {seeds}; first token and total in seconds\n");
+    let load = first.map_or(0.0, |mean| 100.0 * mean.load);
+    let _ = writeln!(
+        out,
+        "x{rate}, {load:.0} % of what the nodes can do: {requests} requests, {seeds}; first token and total in seconds\n"
+    );
     for line in [&heads].into_iter().chain(&lines) {
         let _ = write!(out, "{:<width$}", line[0], width = width(0));
         for (column, cell) in line.iter().enumerate().skip(1) {
@@ -70,7 +74,7 @@ fn seconds(seconds: f64) -> String {
 /// What the columns mean.
 pub const LEGEND: &str = "\
 cached    of the tokens of all prompts, those found in a node's cache
-hottest   the busiest node's share of requests over its share of speed; 1 is even
+hottest   the busiest node's share of requests over its share of speed, for requests of that kind; 1 is even
 fairness  Jain's index over the conversations' slowdowns; 1 is alike
 loads     models loaded into memory; refused: answered with an error
 ";
@@ -83,10 +87,14 @@ mod tests {
     #[test]
     fn columns_are_aligned() {
         let summary = Summary { requests: 3, ttft_mean_s: 12.345, ttft_p99_s: 123.4, ..Summary::default() };
-        let mean = |policy| Mean { policy, rate: 0.5, runs: 2, summary: summary.clone() };
+        let mean =
+            |policy| Mean { plan: "toy".into(), policy, rate: 0.5, load: 0.25, runs: 2, summary: summary.clone() };
         let table = table(&[mean("fleet"), mean("round_robin")]);
         let lines: Vec<&str> = table.lines().collect();
-        assert_eq!(lines[0], "x0.5: 3 requests, mean of 2 seeds; first token and total in seconds");
+        assert_eq!(
+            lines[0],
+            "x0.5, 25 % of what the nodes can do: 3 requests, mean of 2 seeds; first token and total in seconds"
+        );
         assert!(lines[2].starts_with("policy       cached  mean"), "{table}");
         assert!(lines[3].starts_with("fleet          0.0%  12.3  0.00  0.00  0.00  123"), "{table}");
         assert_eq!(lines[2].len(), lines[4].len());

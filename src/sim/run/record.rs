@@ -8,13 +8,14 @@ use serde::Serialize;
 use super::Number;
 use super::nodes::Nodes;
 use crate::routing::moment::Moment;
+use crate::sim::capacity;
 use crate::sim::engine::Usage;
 use crate::sim::workload::Request;
 
 #[derive(Default)]
 pub struct Record {
     fates: Vec<Fate>,
-    /// Requests sent to each node, and its speed.
+    /// Requests sent to each node, and how many its part of the fleet's speed comes to.
     nodes: Vec<(usize, f64)>,
     loads: u64,
     ended_at: Moment,
@@ -48,7 +49,8 @@ pub struct Summary {
     pub ttft_p99_s: f64,
     /// From arrival to the last token.
     pub total_mean_s: f64,
-    /// Share of the requests that the busiest node for its speed had, divided by its share of the speed.
+    /// Requests that the busiest node for its speed had, over those that its share of the speed comes to; the
+    /// speed at which each request's own kind is done there (`capacity`).
     pub hottest: f64,
     /// Jain's index over the conversations' slowdowns: 1 when all wait alike for what they ask.
     pub fairness: f64,
@@ -68,13 +70,15 @@ impl Record {
             alone_s: alone.unwrap_or_default(),
             ..Fate::default()
         });
+        let shares = capacity::shares(nodes.params(), request);
+        self.nodes.resize(shares.len(), (0, 0.0));
+        self.nodes.iter_mut().zip(shares).for_each(|(node, share)| node.1 += share);
     }
 
     pub(super) fn sent(&mut self, node: usize) {
-        if self.nodes.len() <= node {
-            self.nodes.resize(node + 1, (0, 0.0));
+        if let Some(node) = self.nodes.get_mut(node) {
+            node.0 += 1;
         }
-        self.nodes[node].0 += 1;
     }
 
     pub(super) fn first_token(&mut self, number: Number, usage: Usage, now: Moment) {
@@ -97,10 +101,6 @@ impl Record {
     }
 
     pub(super) fn finish(&mut self, nodes: &Nodes) {
-        self.nodes.resize(nodes.params().len(), (0, 0.0));
-        for (node, params) in self.nodes.iter_mut().zip(nodes.params()) {
-            node.1 = params.speed;
-        }
         self.loads = nodes.loads();
     }
 
@@ -129,8 +129,8 @@ impl Record {
 
     fn hottest(&self) -> f64 {
         let sent: usize = self.nodes.iter().map(|node| node.0).sum();
-        let speed: f64 = self.nodes.iter().map(|node| node.1).sum();
-        let share = |node: &(usize, f64)| over(node.0 as f64 / sent.max(1) as f64, over(node.1, speed));
+        let due: f64 = self.nodes.iter().map(|node| node.1).sum();
+        let share = |node: &(usize, f64)| over(node.0 as f64 / sent.max(1) as f64, over(node.1, due));
         self.nodes.iter().map(share).fold(0.0, f64::max)
     }
 }
