@@ -39,10 +39,16 @@ impl Default for Admission {
 
 /// Found with conversations that are more than there are slots: less and they displace each other in turn, more
 /// and slots stay empty for those who think.
-const HELD: f64 = 3.0;
+const HELD: f64 = 3.5;
 
 /// Mean depth from which on nodes have enough to do.
-const BUSY: f64 = 0.5;
+const BUSY: f64 = 0.4;
+
+/// What a prompt's further seconds on another node weigh against the wait that it spares.
+const SPARED: f64 = 4.0;
+
+/// A wait that is this much longer is not worth a conversation's move.
+const SLACK_S: f64 = 1.0;
 
 /// The queue has as many in it as it may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -185,8 +191,9 @@ impl Sweep {
 
 /// Which of the ranked rows is to be booked now; `None`: the request waits for the first.
 ///
-/// By `fleet` the best one is waited for, since the score has weighed the wait; but never for longer than
-/// another node that has room and the model in memory would take, where both times can be told. By
+/// By `fleet` the best one is waited for, here or at its engine, since the score has weighed the wait; but never for
+/// longer than another node that has room and the model in memory would take, where both times can be told: depth
+/// counts requests, and says little of the wait where slots are only assumed or prompts are long. By
 /// `expected_ttft` the score is that time and what it costs others: the best is waited for as long as it is
 /// the best, or as good as. Under the other policies, which do not look at the wait, the first with room is taken.
 pub(super) fn admit(policy: Policy, rows: &[Row], waited: Duration) -> Option<HoldingId> {
@@ -196,7 +203,9 @@ pub(super) fn admit(policy: Policy, rows: &[Row], waited: Duration) -> Option<Ho
             .iter()
             .find(|row| row.has_room && is_tie(row.score, best.score))
             .filter(|row| !is_held(row, rows, waited)),
-        Policy::Fleet if best.has_room => Some(best).filter(|best| !is_held(best, rows, waited)),
+        Policy::Fleet if best.has_room => {
+            Some(instead(best, rows).unwrap_or(best)).filter(|best| !is_held(best, rows, waited))
+        }
         Policy::Fleet => rows.iter().find(|row| row.has_room && row.is_resident && is_sooner(row, best)),
         _ => rows.iter().find(|row| row.has_room),
     };
@@ -209,6 +218,20 @@ pub(super) fn admit(policy: Policy, rows: &[Row], waited: Duration) -> Option<Ho
 fn is_held(row: &Row, rows: &[Row], waited: Duration) -> bool {
     let depth = rows.iter().map(|row| row.depth).sum::<f64>() / rows.len().max(1) as f64;
     depth >= BUSY && HELD * row.displaced_s > waited.as_secs_f64()
+}
+
+/// The node that spares a request the wait for its best one, although it has to compute more of the prompt there:
+/// such work counts `SPARED` times, since others wait for it too. `None`: its best is right.
+fn instead<'a>(best: &Row, rows: &'a [Row]) -> Option<&'a Row> {
+    let first = best.first_token?;
+    let lead_s = |row: &Row| {
+        let there = row.first_token?;
+        let more_s = (there.prefill_s - first.prefill_s).max(0.0);
+        Some(first.wait_s + first.load_s - there.wait_s - there.load_s - SPARED * more_s)
+    };
+    let ready = rows.iter().filter(|row| row.has_room && row.is_ready);
+    let leads = ready.filter_map(|row| Some((lead_s(row)?, row)));
+    leads.filter(|(lead_s, _)| *lead_s > SLACK_S).max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, row)| row)
 }
 
 fn is_sooner(row: &Row, than: &Row) -> bool {

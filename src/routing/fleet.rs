@@ -110,6 +110,8 @@ pub(super) struct Booking {
     /// It had waited here for so long.
     waited: Duration,
     pub first_byte_at: Option<Moment>,
+    /// Seconds that its prompt took, to be learnt from once it is told how much of it was cached.
+    read_s: Option<f64>,
     /// The link that ends its prompt, once it is answered.
     end: Option<u64>,
     prompt_tokens: u32,
@@ -323,6 +325,7 @@ impl Fleet {
             booked_at: now,
             waited: self.queue.waited_by_now(now),
             first_byte_at: None,
+            read_s: None,
             end: None,
             prompt_tokens: ask.prompt_tokens,
             start,
@@ -358,6 +361,9 @@ impl Fleet {
         }
         self.prefixes.first_byte(lease, now);
         let learnt = holding.learn_first_byte(lease, &booking, self.prefixes.placed(lease), now);
+        if let Some(booking) = self.bookings.get_mut(&lease) {
+            booking.read_s = learnt.prefill_s.filter(|_| learnt.left_to_the_end);
+        }
         if ask.endpoint.is_conversation() {
             let before = self.sessions.pin(ask, booking.upstream, now);
             let rested = |pin: Pin| booking.booked_at.since(pin.rests_since).saturating_sub(booking.waited);

@@ -69,6 +69,8 @@ pub struct Placed {
     pub at: Moment,
     /// Tokens of the prompt that were there.
     pub found: u32,
+    /// When the last of them had been used, unless that may be on its way still.
+    used_s: Option<u32>,
 }
 
 /// How a request left its engine.
@@ -129,12 +131,14 @@ impl Prefixes {
             self.place_anywhere(lease, &mut stay, now);
         }
         stay.answered = true;
+        self.has_read(lease, &stay);
         self.stays.insert(lease, stay);
     }
 
     /// It is over; who waits for its slot has it now.
     pub fn end(&mut self, lease: LeaseId, left: Left, now: Moment) {
         let Some(stay) = self.stays.remove(&lease) else { return };
+        self.has_read(lease, &stay);
         let cache = &mut self.caches[stay.holding.0 as usize];
         let Some(placed) = stay.placed else { return cache.waiting.retain(|waiting| *waiting != lease) };
         if let Some(cached) = left.cached.filter(|_| stay.answered) {
@@ -241,8 +245,16 @@ impl Prefixes {
     }
 
     fn settle(&mut self, lease: LeaseId, stay: &mut Stay, at: PlaceId, now: Moment) {
-        let found = self.found(&stay.links, at).min(stay.prompt_tokens);
-        stay.placed = Some(Placed { place: at, at: now, found });
+        let (found, used_s) = self.held(&stay.links, at);
+        let reading = &mut self.caches[stay.holding.0 as usize].reading;
+        let first = reading.first().and_then(|(_, since)| Some(*since)).map_or(u32::MAX, seconds);
+        reading.insert((lease, now));
+        stay.placed = Some(Placed {
+            place: at,
+            at: now,
+            found: found.min(stay.prompt_tokens),
+            used_s: used_s.filter(|used_s| *used_s < first),
+        });
         self.hold(&stay.links, at, now);
         let (per_slot, most) = match stay.capacity {
             Capacity::Slots { .. } => (true, u64::MAX),
@@ -258,6 +270,13 @@ impl Prefixes {
         }
         while place.list.tokens > most {
             self.index.drop_oldest(&mut place.list);
+        }
+    }
+
+    /// Its prompt is computed, or will never be.
+    fn has_read(&mut self, lease: LeaseId, stay: &Stay) {
+        if let Some(placed) = stay.placed {
+            self.caches[stay.holding.0 as usize].reading.remove(&(lease, placed.at));
         }
     }
 
@@ -281,11 +300,17 @@ impl Prefixes {
 
     /// Tokens of a prompt that are in a place.
     fn found(&self, links: &[(u64, u32)], place: PlaceId) -> u32 {
+        self.held(links, place).0
+    }
+
+    /// The same, and when the last of them was used.
+    fn held(&self, links: &[(u64, u32)], place: PlaceId) -> (u32, Option<u32>) {
         let held = links.iter().enumerate().rev().find_map(|(index, (key, tokens))| {
             let copy = self.index.copies_of(*key).find(|copy| copy.place == place)?;
-            Some(tokens + answer(copy, links.get(index + 1).map(|(_, next)| next - tokens)))
+            let found = tokens + answer(copy, links.get(index + 1).map(|(_, next)| next - tokens));
+            Some((found, Some(copy.at_s)))
         });
-        held.unwrap_or(0)
+        held.unwrap_or((0, None))
     }
 
     fn forget_beyond(&mut self, stay: &Stay, place: PlaceId, found: u32) {
@@ -304,18 +329,21 @@ impl Prefixes {
         let believed = f64::from(placed.found) / f64::from(stay.prompt_tokens.max(1));
         let told = f64::from(cached.cached_tokens) / f64::from(cached.prompt_tokens.max(1));
         let cache = &mut self.caches[stay.holding.0 as usize];
-        if matches!(stay.capacity, Capacity::Tokens(None)) {
-            match told - believed {
-                less if less < -SAME_SHARE => cache.had_less(),
-                more if more > SAME_SHARE => cache.had_more(),
-                _ => {}
-            }
-        }
         let place = &mut self.places[placed.place as usize];
-        let most = match stay.capacity {
-            Capacity::Tokens(told) => cache.tokens(told),
-            Capacity::Slots { .. } => u64::MAX,
-        };
+        let Capacity::Tokens(size) = stay.capacity else { return place.used_at = now };
+        match told - believed {
+            less if less < -SAME_SHARE => {
+                cache.had_less(size);
+                // The longest unused leave first: what was used no later than what is missing has left too.
+                let has_left = |at_s: u32| placed.used_s.is_some_and(|used_s| at_s <= used_s);
+                while self.index.oldest_at_s(&place.list).is_some_and(has_left) {
+                    self.index.drop_oldest(&mut place.list);
+                }
+            }
+            more if more > SAME_SHARE => cache.had_more(),
+            _ => {}
+        }
+        let most = cache.tokens(size);
         while place.list.tokens > most {
             self.index.drop_oldest(&mut place.list);
         }

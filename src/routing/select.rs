@@ -95,6 +95,8 @@ pub struct Row {
     /// The upstream takes one more now.
     pub has_room: bool,
     pub is_resident: bool,
+    /// Fit for who would have to wait elsewhere: reliable, with the model in memory or known to have room for it.
+    pub is_ready: bool,
     /// `None`: nothing is known of any node's speed.
     pub first_token: Option<FirstToken>,
     /// The request's options are not those of the model in memory there.

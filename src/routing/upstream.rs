@@ -156,6 +156,8 @@ pub struct Holding {
     /// The most that were ever answered side by side.
     pub answering_peak: u32,
     pub speed: Speed,
+    /// The latest answer told how much of its prompt was cached.
+    pub tells_cached: bool,
     pub usage: Usage,
     pub breaker: Breaker,
     pub slow_start: SlowStart,
@@ -318,6 +320,7 @@ impl Holding {
             line: Line::default(),
             answering_peak: 0,
             speed: Speed::default(),
+            tells_cached: false,
             usage: Usage::default(),
             breaker: Breaker::default(),
             slow_start: SlowStart::default(),

@@ -168,6 +168,7 @@ mod tests {
             merits,
             has_room,
             is_resident: true,
+            is_ready: true,
             first_token: Some(FirstToken { prefill_s: 2.0, ..FirstToken::default() }),
             misfit: None,
             name_hash: 0,

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::routing::ask::{Ask, Dialect};
+use crate::routing::candidate::FirstToken;
 use crate::routing::chain::{Chain, Link, mix};
 use crate::routing::fleet::{LeaseId, Outcome, Rules, UpstreamId};
 use crate::routing::name::Naming;
@@ -319,4 +320,38 @@ fn whoever_waits_for_a_model_that_nobody_has_any_more_is_looked_at() {
     rig.fleet.leave(UpstreamId(0));
     let mut sweep = rig.fleet.sweep_queue();
     assert_eq!(sweep.next(&mut rig.fleet).map(|(id, _)| id), Some(waiter));
+}
+
+/// A node with its wait and the prefill there.
+fn row(id: u32, wait_s: f64, prefill_s: f64) -> Row {
+    let query = Query { ask: Ask { model: MODEL.into(), ..Ask::plain() }, tried: Vec::new(), request: 1 };
+    let rig = Rig::over(&[0], Admission::default());
+    let mut row = decide(&rig.fleet, &query, NOW).rows.remove(0);
+    row.first_token = Some(FirstToken { wait_s, load_s: 0.0, prefill_s });
+    Row { upstream: UpstreamId(id), holding: HoldingId(id), ..row }
+}
+
+/// Seconds of wait and prefill on the best node and on another; whether the other one gets the request.
+#[track_caller]
+fn check_instead(best: (f64, f64), other: (f64, f64), moves: bool) {
+    let mut rows = [row(0, best.0, best.1), row(1, other.0, other.1)];
+    let chosen = |rows: &[Row]| admit(Policy::Fleet, rows, Duration::ZERO).map(|holding| holding.0);
+    assert_eq!(chosen(&rows), Some(u32::from(moves)));
+    rows[1].is_ready = false;
+    assert_eq!(chosen(&rows), Some(0), "one that is not ready gets nothing");
+    (rows[1].is_ready, rows[1].first_token) = (true, None);
+    assert_eq!(chosen(&rows), Some(0), "nobody knows its time");
+}
+
+#[test]
+fn nobody_queues_at_its_best_node_for_much_longer_than_another_would_compute() {
+    check_instead((0.0, 0.5), (0.0, 2.0), false);
+    check_instead((60.0, 0.5), (0.0, 2.0), true);
+    // A wait is worth the work that it spares, several times over.
+    check_instead((5.0, 0.5), (0.0, 2.0), false);
+    check_instead((5.0, 0.5), (0.0, 1.0), true);
+    check_instead((0.9, 0.5), (0.0, 0.5), false);
+    check_instead((60.0, 0.5), (59.0, 0.5), false);
+    // That another is quicker is the score's affair.
+    check_instead((0.0, 60.0), (0.0, 1.0), false);
 }

@@ -21,6 +21,8 @@ pub struct Learnt {
     pub load_s: Option<f64>,
     /// Reading the prompt did.
     pub prefill_s: Option<f64>,
+    /// What that teaches waits for the end, where the engine tells how much of the prompt was cached.
+    pub left_to_the_end: bool,
 }
 
 impl Holding {
@@ -108,8 +110,11 @@ impl Holding {
         } else if booking.start != Start::Foreign {
             let began_at = placed.at.max(self.line.began_at());
             let prefill_s = now.since(began_at).as_secs_f64();
-            self.speed.learn_prefill(work, prefill_s, now);
             learnt.prefill_s = Some(prefill_s);
+            learnt.left_to_the_end = self.tells_cached;
+            if !self.tells_cached {
+                self.speed.learn_prefill(work, prefill_s, now);
+            }
         }
         learnt
     }
@@ -130,7 +135,14 @@ impl Holding {
             return;
         };
         self.answering -= 1;
-        let Outcome::Done { output_tokens, .. } = outcome else { return };
+        let Outcome::Done { output_tokens, cached } = outcome else { return };
+        self.tells_cached = cached.is_some();
+        if let Some((seconds, cached)) = booking.read_s.zip(cached) {
+            // In our own count of tokens, which is that of all forecasts.
+            let share = f64::from(cached.cached_tokens) / f64::from(cached.prompt_tokens.max(1));
+            let found = (share.min(1.0) * f64::from(booking.prompt_tokens)) as u32;
+            self.speed.learn_prefill(Work::of(booking.prompt_tokens, found), seconds, now);
+        }
         self.progress_at = now;
         self.usage.add(0, output_tokens.unwrap_or(0), now);
         if booking.start == Start::FreeSlot {

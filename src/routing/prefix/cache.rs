@@ -4,7 +4,7 @@
 //! longest idle. With vLLM and SGLang all share one place of so many tokens, of which the longest unused
 //! leave first.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use super::index::{List, PlaceId};
 use crate::routing::fleet::{HoldingId, LeaseId};
@@ -60,7 +60,9 @@ pub struct Cache {
     pub places: Vec<PlaceId>,
     /// Requests that wait at the engine for a slot, in order.
     pub waiting: VecDeque<LeaseId>,
-    /// How much of its blocks it was found to hold, by what is assumed.
+    /// Requests whose prompts may be on their way to being computed, and since when.
+    pub reading: BTreeSet<(LeaseId, Moment)>,
+    /// What it was found to hold, by what is told or assumed.
     scale: f64,
 }
 
@@ -77,7 +79,7 @@ pub enum Choice {
 
 impl Default for Cache {
     fn default() -> Cache {
-        Cache { places: Vec::new(), waiting: VecDeque::new(), scale: 1.0 }
+        Cache { places: Vec::new(), waiting: VecDeque::new(), reading: BTreeSet::new(), scale: 1.0 }
     }
 }
 
@@ -101,12 +103,15 @@ impl Cache {
 
     pub fn tokens(&self, told: Option<u64>) -> u64 {
         // The cast saturates.
-        told.unwrap_or_else(|| ((ASSUMED_TOKENS as f64 * self.scale) as u64).max(LEAST_TOKENS))
+        let tokens = (told.unwrap_or(ASSUMED_TOKENS) as f64 * self.scale) as u64;
+        tokens.max(told.unwrap_or(LEAST_TOKENS).min(LEAST_TOKENS))
     }
 
-    /// The engine had less of a prompt than was believed.
-    pub fn had_less(&mut self) {
-        self.scale = (self.scale / CORRECTION).max(LEAST_SCALE);
+    /// The engine had less of a prompt than was believed. What it tells of its size is not doubted for that: it
+    /// may keep more besides than we know of.
+    pub fn had_less(&mut self, told: Option<u64>) {
+        let least = if told.is_some() { 1.0 } else { LEAST_SCALE };
+        self.scale = (self.scale / CORRECTION).max(least);
     }
 
     /// It had more.

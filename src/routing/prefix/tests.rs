@@ -168,6 +168,52 @@ fn engines_that_count_correct_the_size() {
     assert!(size(&rig) > before, "it had what was thought gone");
 }
 
+/// Answered, with none of it found by the engine.
+fn had_nothing(rig: &mut Rig, lease: LeaseId, now: Moment) {
+    rig.prefixes.first_byte(lease, now);
+    let cached = Some(Cached { prompt_tokens: 777, cached_tokens: 0 });
+    rig.prefixes.end(lease, Left { output_tokens: None, cached }, now);
+}
+
+#[test]
+fn what_was_used_no_later_than_what_is_missing_has_left_too() {
+    let mut rig = Rig::of(Capacity::Tokens(Some(u64::MAX)));
+    for (n, hashes) in [[1, 2], [10, 11], [20, 21]].iter().enumerate() {
+        rig.serve(NODE, hashes, at(n as u64));
+    }
+    let lease = rig.book(NODE, &[10, 11], at(5));
+    had_nothing(&mut rig, lease, at(6));
+    rig.check(&[1, 2], 0, 0);
+    rig.check(&[10, 11], 200, 0);
+    rig.check(&[20, 21], 200, 0);
+}
+
+#[test]
+fn a_prompt_that_is_still_being_read_is_not_missing() {
+    let mut rig = Rig::of(Capacity::Tokens(Some(u64::MAX)));
+    rig.serve(NODE, &[1, 2], at(1));
+    let [first, second] = [2, 3].map(|secs| rig.book(NODE, &[10, 11], at(secs)));
+    had_nothing(&mut rig, first, at(5));
+    had_nothing(&mut rig, second, at(5));
+    rig.check(&[1, 2], 200, 0);
+}
+
+#[test]
+fn a_store_larger_than_told_is_found_out() {
+    let mut rig = Rig::of(Capacity::Tokens(Some(200_000)));
+    let lease = rig.book(NODE, &[1, 2], at(1));
+    rig.prefixes.first_byte(lease, at(1));
+    let cached = Some(Cached { prompt_tokens: 200, cached_tokens: 200 });
+    rig.prefixes.end(lease, Left { output_tokens: None, cached }, at(1));
+    let tokens = |rig: &Rig| rig.prefixes.caches[0].tokens(Some(200_000));
+    assert!(tokens(&rig) > 200_000, "it had what was thought gone");
+    for n in 2..9 {
+        let lease = rig.book(NODE, &[1, 2], at(n));
+        had_nothing(&mut rig, lease, at(n));
+    }
+    assert_eq!(tokens(&rig), 200_000, "and is never thought smaller than it says");
+}
+
 #[test]
 fn a_model_that_leaves_memory_takes_its_cache_along() {
     let mut rig = Rig::of(slots(2));

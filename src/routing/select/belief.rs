@@ -50,6 +50,7 @@ pub fn judge(
             merits,
             has_room: fleet.has_room(offer.holding, ask.priority),
             is_resident: candidate.is_resident(),
+            is_ready: belief.is_ready(&candidate),
             first_token: candidate.first_token,
             misfit: misfit.map(Box::new),
             name_hash: upstream.name_hash,
@@ -65,6 +66,9 @@ struct Around<'a> {
     typical: Typical,
     now: Moment,
 }
+
+/// As far as a node has to be relied on to get what the best one lets wait.
+const RELIABLE: f64 = 0.95;
 
 /// What is left of the availability of a node that lets requests wait longer than can be right, or fails
 /// its checks and is used all the same.
@@ -111,6 +115,13 @@ impl Belief<'_> {
             prefix_share: if around.pinned.is_none() { prefix_share } else { 0.0 },
             external: self.external(fleet, ask, &forecast, requests / slots, memory),
         }
+    }
+
+    fn is_ready(&self, candidate: &Candidate) -> bool {
+        let fits =
+            || candidate.memory.zip(candidate.need_bytes).is_some_and(|(memory, need)| need <= memory.free_bytes);
+        let loads = || self.holding.speed.load_s().or(self.around.typical.load_s).is_some() && fits();
+        candidate.availability >= RELIABLE && !self.reloads() && (candidate.is_resident() || loads())
     }
 
     /// Tokens of the prompt that will be in the cache; none where the model is loaded anew.

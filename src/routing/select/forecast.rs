@@ -17,7 +17,7 @@ use crate::routing::upstream::{Holding, Upstream};
 pub struct Typical {
     pub cost: Option<Cost>,
     answer_s: Option<f64>,
-    load_s: Option<f64>,
+    pub load_s: Option<f64>,
     read_s: Option<f64>,
 }
 

@@ -1,6 +1,7 @@
 //! Load by our own counts, and that of others by what engines tell.
 
 use super::*;
+use crate::routing::fleet::Cached;
 use crate::routing::report::Load;
 
 /// A reading that differs from the last in the load alone, asked for and come at `at`.
@@ -124,4 +125,29 @@ fn a_load_in_progress_draws_the_others() {
         fleet.book(&decision.rows[0], &query.ask, NOW);
     }
     assert_eq!(chosen.len(), 1, "a burst for a cold model must load it once");
+}
+
+/// Serves prompts of 2,000 tokens in a second each, of which the engine tells so many to have been cached; gives
+/// the tokens a second that this teaches.
+fn taught(cached_tokens: Option<u32>) -> f64 {
+    let mut fleet = fleet_of(&["n1"]);
+    for n in 0..20 {
+        let mut query = turn(n, 1);
+        query.ask.prompt_tokens = 2000;
+        let (sent, read) = (Moment::from_secs(10 * n + 10), Moment::from_secs(10 * n + 11));
+        let decision = decide(&fleet, &query, sent);
+        let lease = fleet.book(&decision.rows[0], &query.ask, sent);
+        fleet.first_byte(lease, &query.ask, read);
+        // By another count of tokens.
+        let cached = cached_tokens.map(|cached| Cached { prompt_tokens: 4000, cached_tokens: 2 * cached });
+        fleet.end(lease, Outcome::Done { output_tokens: Some(1), cached }, read);
+    }
+    1.0 / fleet.holdings_of(UpstreamId(0)).next().and_then(|held| held.speed.prefill_s_per_token()).expect("learnt")
+}
+
+#[test]
+fn what_the_engine_tells_to_be_cached_was_no_work() {
+    let [untold, none, half] = [taught(None), taught(Some(0)), taught(Some(1000))];
+    assert!((untold / 2000.0 - 1.0).abs() < 0.1 && (none / 2000.0 - 1.0).abs() < 0.1, "{untold} {none}");
+    assert!((900.0..1300.0).contains(&half), "{half}");
 }
