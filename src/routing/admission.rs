@@ -17,7 +17,7 @@ use super::moment::Moment;
 use super::policy::{Policy, is_tie};
 use super::queue::{Sweep, Waiter, WaiterId, Weights};
 use super::select::{Query, Row};
-use super::upstream::{Holding, SlotsSource};
+use super::upstream::{Holding, Slots, SlotsSource};
 
 /// What may be configured about admission.
 #[derive(Clone, Debug, PartialEq)]
@@ -58,19 +58,26 @@ impl Fleet {
     /// Whether a model on an upstream takes one more request of that class now.
     pub fn has_room(&self, id: HoldingId, class: Priority) -> bool {
         let holding = self.holding(id);
-        let slots = self.upstreams[holding.upstream].slots(holding);
+        self.admits(holding, self.upstreams[holding.upstream].slots(holding), class)
+    }
+
+    /// The same of what was looked up before.
+    pub(super) fn admits(&self, holding: &Holding, slots: Slots, class: Priority) -> bool {
         if !matches!(slots.source, SlotsSource::Configured | SlotsSource::Reported) {
             return true;
         }
         let (slots, rules) = (f64::from(slots.count), &self.rules.admission);
-        let at_most = |share: f64| (slots * share).floor().max(1.0);
+        // The cast floors, at less than a call of the library's `floor` costs.
+        let at_most = |share: f64| f64::from((slots * share) as u32).max(1.0);
         let in_all = f64::from(holding.running) < at_most(1.0 + rules.engine_queue);
         // Engines serve in order: batch that waits there would have its slot before whoever is interactive
         // and comes next. One may, so that there is always some on its way.
-        let batch_fits = f64::from(holding.batch_running) < at_most(1.0 - rules.reserve_for_interactive)
-            && f64::from(holding.running) < slots;
+        let batch_fits = || {
+            f64::from(holding.batch_running) < at_most(1.0 - rules.reserve_for_interactive)
+                && f64::from(holding.running) < slots
+        };
         let unreserved = class == Priority::Interactive || rules.reserve_for_interactive <= 0.0;
-        in_all && (unreserved || holding.batch_running == 0 || batch_fits)
+        in_all && (unreserved || holding.batch_running == 0 || batch_fits())
     }
 
     /// Lets a request wait, counted where `at` says.

@@ -146,7 +146,11 @@ impl Breaker {
 
     /// 1: nothing speaks against it. A single failure does not; a row does, and a share of all.
     pub fn trust(&self, rules: &BreakerRules, now: Moment) -> f64 {
-        let (ended, failed) = (self.ended.sum(rules.window, now), self.failed.sum(rules.window, now));
+        if self.failed.is_zero() && self.row() <= 1 {
+            return 1.0;
+        }
+        let failed = self.failed.sum(rules.window, now);
+        let ended = self.ended.sum(rules.window, now);
         let share = (failed - 1.0).max(0.0) / (ended + ENOUGH_REQUESTS);
         let left = 1.0 - (now.since(self.last_failure).as_secs_f64() / rules.window.as_secs_f64()).min(1.0);
         let row = f64::from(self.row().saturating_sub(1)) / f64::from(rules.failures.saturating_sub(1).max(1));

@@ -4,8 +4,6 @@
 //! the eight signals are worked out and shown. What ties goes where no model has to be loaded anew for its
 //! options, and then by the rendezvous hash.
 
-use std::cmp::Ordering;
-
 use serde::Serialize;
 
 use super::chain::mix;
@@ -38,7 +36,8 @@ pub struct Merits {
     /// `None`: not told, which comes after any that was.
     pub cost: Option<f64>,
     pub first_token_s: f64,
-    /// Share of its limits used in the last minute; without limits the tokens used, in millions.
+    /// Share of its limits used in the last minute; without limits the tokens used, in millions. Worked out for
+    /// `usage` only.
     pub used: f64,
 }
 
@@ -64,29 +63,36 @@ impl Policy {
     /// Puts the best first. `tie` is the conversation's or the request's, `chance` the request's own.
     pub fn rank(self, rows: &mut [Row], tie: u64, chance: u64) {
         let best = rows.iter().map(|row| row.score).fold(f64::NEG_INFINITY, f64::max);
-        let rendezvous = |row: &Row| mix(tie, row.name_hash);
-        // As good as a tie, but whoever uses the model as it is would lose it: such a node comes last.
-        let gently = |a: &Row, b: &Row| a.reloads().cmp(&b.reloads());
-        let mut order: Vec<usize> = (0..rows.len()).collect();
-        order.sort_by(|a, b| {
-            let (a, b) = (&rows[*a], &rows[*b]);
-            let by_rank = self.order(a, b, best, chance).then_with(|| gently(a, b));
-            by_rank.then_with(|| rendezvous(b).cmp(&rendezvous(a)))
-        });
-        put_in(order, rows);
+        // Where each comes among the others, worked out once and not at every comparison.
+        let place = |(at, row): (usize, &Row)| {
+            // As good as a tie, but whoever uses the model as it is would lose it: such a node comes last.
+            let gently = u128::from(row.reloads()) << 63 | u128::from(!mix(tie, row.name_hash) >> 1);
+            (u128::from(ascending(self.merit(row, best, chance))) << 64 | gently, at)
+        };
+        let mut order: Vec<(u128, usize)> = rows.iter().enumerate().map(place).collect();
+        order.sort_unstable_by_key(|(by, _)| *by);
+        if self == Policy::Cost {
+            order.sort_by_key(|(_, at)| ascending(rows[*at].merits.cost.unwrap_or(f64::INFINITY)));
+        }
+        put_in(order.into_iter().map(|(_, at)| at).collect(), rows);
     }
 
-    fn order(self, a: &Row, b: &Row, best: f64, chance: u64) -> Ordering {
-        let ascending = |key: fn(&Row) -> f64| key(a).total_cmp(&key(b));
+    /// What it goes by, the least first; by `cost`, what equally dear ones go by.
+    fn merit(self, row: &Row, best: f64, chance: u64) -> f64 {
         match self {
-            Policy::Fleet | Policy::ExpectedTtft => level(b, best).total_cmp(&level(a, best)),
-            Policy::Shuffle => ticket(a, chance).total_cmp(&ticket(b, chance)),
-            Policy::LeastBusy => ascending(|row| row.depth),
-            Policy::Latency => ascending(|row| row.merits.first_token_s),
-            Policy::Usage => ascending(|row| row.merits.used),
-            Policy::Cost => ascending(|row| row.merits.cost.unwrap_or(f64::INFINITY)).then(ascending(|row| row.depth)),
+            Policy::Fleet | Policy::ExpectedTtft => -level(row, best),
+            Policy::Shuffle => ticket(row, chance),
+            Policy::LeastBusy | Policy::Cost => row.depth,
+            Policy::Latency => row.merits.first_token_s,
+            Policy::Usage => row.merits.used,
         }
     }
+}
+
+/// A whole number that is the larger the larger the value, as `f64::total_cmp` has it.
+fn ascending(value: f64) -> u64 {
+    let bits = value.to_bits();
+    if value.is_sign_negative() { !bits } else { bits | 1 << 63 }
 }
 
 /// Rows are large: each is moved once, and not once for every comparison.

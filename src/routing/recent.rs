@@ -20,8 +20,16 @@ impl Recent {
         self.current += count;
     }
 
+    /// Nothing was counted of late.
+    pub fn is_zero(&self) -> bool {
+        self.current == 0.0 && self.before == 0.0
+    }
+
     /// Of the `window` up to `now`.
     pub fn sum(&self, window: Duration, now: Moment) -> f64 {
+        if self.is_zero() {
+            return 0.0;
+        }
         let turned = self.turned(window, now);
         let passed = now.since(turned.began).as_secs_f64() / window.as_secs_f64().max(f64::MIN_POSITIVE);
         turned.current + (1.0 - passed).clamp(0.0, 1.0) * turned.before

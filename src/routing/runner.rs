@@ -179,6 +179,10 @@ pub struct Room {
 impl Runner {
     /// How a request goes with the model in memory, whose window is `window` if that is known.
     pub fn misfit(&self, asked: &RunnerOptions, window: Option<u32>, room: Room, guard: OptionGuard) -> Option<Misfit> {
+        // Nearly all requests ask for what the model was loaded with.
+        if self.served.is_none_or(|served| served == *asked) && !self.differs(RunnerOption::NumCtx, asked, window) {
+            return None;
+        }
         let differing: Vec<RunnerOption> =
             RunnerOption::ALL.into_iter().filter(|option| self.differs(*option, asked, window)).collect();
         if differing.is_empty() {

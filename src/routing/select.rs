@@ -102,6 +102,18 @@ pub struct Row {
     /// The request's options are not those of the model in memory there.
     pub misfit: Option<Box<Misfit>>,
     pub(super) name_hash: u64,
+    pub(super) marks: Marks,
+}
+
+/// What was found about a row while it was judged, for what looks over all of them afterwards.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Marks {
+    /// Its window is known, and smaller than what is asked.
+    too_small: bool,
+    /// The node, or the model on it, has come back a moment ago.
+    rises: bool,
+    /// Since when one request should try it.
+    trial_due: Option<Moment>,
 }
 
 impl Row {
@@ -190,7 +202,7 @@ pub fn elsewhere(fleet: &Fleet, query: &Query, besides: HoldingId, now: Moment) 
         pool.excluded.retain(|(offer, _)| offer.holding != besides);
         match pool.eligible.is_empty() {
             false => Elsewhere::Somewhere,
-            true if resort::recall(fleet, &mut pool, now) => Elsewhere::LastResort,
+            true if resort::recall(&mut pool, now) => Elsewhere::LastResort,
             true => Elsewhere::Nowhere,
         }
     });
@@ -209,28 +221,29 @@ fn earliest(a: Option<Moment>, b: Option<Moment>) -> Option<Moment> {
 }
 
 /// The holders of one name: who may be judged, and who may not.
-struct Pool {
-    eligible: Vec<Offer>,
-    excluded: Vec<(Offer, Exclusion)>,
+struct Pool<'a> {
+    eligible: Vec<Offer<'a>>,
+    excluded: Vec<(Offer<'a>, Exclusion)>,
 }
 
-impl Pool {
-    fn of(fleet: &Fleet, query: &Query, model: &str, now: Moment) -> Pool {
+impl<'a> Pool<'a> {
+    fn of(fleet: &'a Fleet, query: &Query, model: &str, now: Moment) -> Pool<'a> {
         let offers = offers(fleet, model);
-        let mut pool = Pool { eligible: Vec::new(), excluded: Vec::new() };
+        let mut pool = Pool { eligible: Vec::with_capacity(offers.len()), excluded: Vec::new() };
+        let dialect = query.ask.endpoint.dialect();
         // Translation is for models that nobody holds natively, not for times when those who do are down.
-        let native = offers.iter().any(|offer| speaks(fleet, offer, query.ask.endpoint.dialect()));
+        let native = offers.iter().any(|offer| speaks(offer, dialect));
         for offer in offers {
-            match exclusion(fleet, &offer, query, native, now) {
+            match exclusion(&offer, query, dialect, native, now) {
                 Some(reason) => pool.excluded.push((offer, reason)),
                 None => pool.eligible.push(offer),
             }
         }
         if let Some(maker) = fleet.sessions.maker(&query.ask, now) {
-            keep_maker(fleet, maker, &mut pool);
+            keep_maker(maker, &mut pool);
         }
-        keep_thinkers(fleet, &query.ask, &mut pool);
-        resort::keep_enough(fleet, query, &mut pool);
+        keep_thinkers(&query.ask, &mut pool);
+        resort::keep_enough(query, &mut pool);
         pool
     }
 }
@@ -238,22 +251,22 @@ impl Pool {
 fn decide_for(fleet: &Fleet, query: &Query, model: &str, last_resort: bool, now: Moment) -> Decision {
     let ask = &query.ask;
     let mut pool = Pool::of(fleet, query, model, now);
-    let usable_at = resort::usable_at(fleet, &pool, now);
-    let last_resort = last_resort && pool.eligible.is_empty() && resort::recall(fleet, &mut pool, now);
+    let usable_at = resort::usable_at(&pool, now);
+    let last_resort = last_resort && pool.eligible.is_empty() && resort::recall(&mut pool, now);
     keep_lowest_tier(fleet, ask, &mut pool);
     let Pool { eligible, excluded } = pool;
     let mut excluded: Vec<(UpstreamId, Exclusion)> =
-        excluded.iter().map(|(offer, reason)| (fleet.holding(offer.holding).upstream, *reason)).collect();
+        excluded.iter().map(|(offer, reason)| (offer.model.upstream, *reason)).collect();
     let pin = if ask.endpoint.is_conversation() { fleet.sessions.find(ask, now) } else { None };
     let pin = pin.map(|pin| pin.upstream);
-    let pinned = pin.filter(|pin| eligible.iter().any(|offer| fleet.holding(offer.holding).upstream == *pin));
+    let pinned = pin.filter(|pin| eligible.iter().any(|offer| offer.model.upstream == *pin));
     let policy = fleet.rules.groups.find(model).and_then(|(group, _)| group.policy).unwrap_or(fleet.rules.policy);
     let mut rows = judge(fleet, ask, &eligible, pinned, policy, now);
-    drop_too_small(fleet, ask, &mut rows, &mut excluded);
+    drop_too_small(&mut rows, &mut excluded);
     herd::hold_back(fleet, &mut rows, &mut excluded, now);
     let tie = session::conversation(ask).unwrap_or(query.request);
     policy.rank(&mut rows, tie, query.request);
-    herd::send_trial(fleet, &mut rows, pinned, now);
+    herd::send_trial(&mut rows, pinned, now);
     excluded.sort();
     let admitted = if ask.endpoint.runs_model() {
         admit(policy, &rows, fleet.queue.waited(query.request, now))
@@ -291,29 +304,30 @@ fn upstream_of(fleet: &Fleet, id: HoldingId) -> &Upstream {
     &fleet.upstreams[fleet.holding(id).upstream]
 }
 
-fn speaks(fleet: &Fleet, offer: &Offer, dialect: Dialect) -> bool {
-    upstream_of(fleet, offer.holding).spec.engine.is_some_and(|engine| engine.dialects.contains(&dialect))
+fn speaks(offer: &Offer, dialect: Dialect) -> bool {
+    offer.upstream.spec.engine.as_ref().is_some_and(|engine| engine.dialects.contains(&dialect))
 }
 
-fn lacks(fleet: &Fleet, offer: &Offer, endpoint: Endpoint) -> bool {
-    upstream_of(fleet, offer.holding).spec.engine.is_some_and(|engine| engine.lacks.contains(&endpoint))
+fn lacks(offer: &Offer, endpoint: Endpoint) -> bool {
+    offer.upstream.spec.engine.as_ref().is_some_and(|engine| engine.lacks.contains(&endpoint))
 }
 
-fn exclusion(fleet: &Fleet, offer: &Offer, query: &Query, native: bool, now: Moment) -> Option<Exclusion> {
-    let (holding, upstream) = (fleet.holding(offer.holding), upstream_of(fleet, offer.holding));
+/// `dialect` is the client's.
+fn exclusion(offer: &Offer, query: &Query, dialect: Dialect, native: bool, now: Moment) -> Option<Exclusion> {
+    let (holding, upstream) = (offer.model, offer.upstream);
     let endpoint = query.ask.endpoint;
-    let translated = !native && endpoint.is_translatable() && speaks(fleet, offer, Dialect::OpenAi);
-    let speaks = translated || speaks(fleet, offer, endpoint.dialect());
+    let translated = !native && endpoint.is_translatable() && speaks(offer, Dialect::OpenAi);
+    let speaks = translated || speaks(offer, dialect);
     let too_large = holding.need_bytes().zip(upstream.spec.memory_bytes).is_some_and(|(need, all)| need > all);
     match () {
         _ if query.tried.contains(&offer.holding) => Some(Exclusion::Tried),
         _ if !speaks => Some(Exclusion::WrongDialect),
-        _ if lacks(fleet, offer, endpoint) => Some(Exclusion::LacksPath),
+        _ if lacks(offer, endpoint) => Some(Exclusion::LacksPath),
         _ if !upstream.healthy && !upstream.is_out_by_checks() => Some(Exclusion::Unhealthy),
         _ if upstream.drains() => Some(Exclusion::Draining),
         _ if lacks_ability(holding, &query.ask) => Some(Exclusion::LacksAbility),
         _ if too_large && !holding.resident => Some(Exclusion::TooLarge),
-        _ if offer.is_over_limit(fleet, query.ask.prompt_tokens, now) => Some(Exclusion::OverLimit),
+        _ if offer.is_over_limit(query.ask.prompt_tokens, now) => Some(Exclusion::OverLimit),
         _ => resort::left_alone(upstream, holding, now),
     }
 }
@@ -327,10 +341,10 @@ fn lacks_ability(holding: &Holding, ask: &Ask) -> bool {
 
 /// A stored response can be gone on from where it was made and nowhere else, save on engines that
 /// store none and do not mind.
-fn keep_maker(fleet: &Fleet, maker: UpstreamId, pool: &mut Pool) {
+fn keep_maker(maker: UpstreamId, pool: &mut Pool) {
     let can = |offer: &Offer| {
-        let stateless = upstream_of(fleet, offer.holding).spec.engine.is_some_and(|engine| !engine.stores_responses);
-        fleet.holding(offer.holding).upstream == maker || stateless
+        let stateless = offer.upstream.spec.engine.is_some_and(|engine| !engine.stores_responses);
+        offer.model.upstream == maker || stateless
     };
     let others = pool.eligible.extract_if(.., |offer| !can(offer));
     pool.excluded.extend(others.map(|offer| (offer, Exclusion::NotTheMaker)));
@@ -338,8 +352,8 @@ fn keep_maker(fleet: &Fleet, maker: UpstreamId, pool: &mut Pool) {
 
 /// Those known not to think make way for those that may. Where nobody thinks, the engine has the word:
 /// Ollama refuses such a request, but versions that know nothing of thinking answer it.
-fn keep_thinkers(fleet: &Fleet, ask: &Ask, pool: &mut Pool) {
-    let thinks = |offer: &Offer| fleet.holding(offer.holding).abilities.is_none_or(|has| has.thinking);
+fn keep_thinkers(ask: &Ask, pool: &mut Pool) {
+    let thinks = |offer: &Offer| offer.model.abilities.is_none_or(|has| has.thinking);
     if ask.needs.thinking && pool.eligible.iter().any(thinks) {
         let others = pool.eligible.extract_if(.., |offer| !thinks(offer));
         pool.excluded.extend(others.map(|offer| (offer, Exclusion::LacksAbility)));
@@ -348,7 +362,10 @@ fn keep_thinkers(fleet: &Fleet, ask: &Ask, pool: &mut Pool) {
 
 /// The lowest tier that has room; the lowest of all if none has.
 fn keep_lowest_tier(fleet: &Fleet, ask: &Ask, pool: &mut Pool) {
-    let tier = |offer: &Offer| upstream_of(fleet, offer.holding).spec.tier;
+    let tier = |offer: &Offer| offer.upstream.spec.tier;
+    if pool.eligible.array_windows().all(|[a, b]| tier(a) == tier(b)) {
+        return;
+    }
     let open = pool.eligible.iter().filter(|offer| fleet.has_room(offer.holding, ask.priority)).map(tier).min();
     let Some(lowest) = open.or_else(|| pool.eligible.iter().map(tier).min()) else { return };
     let higher = pool.eligible.extract_if(.., |offer| tier(offer) > lowest);
@@ -356,14 +373,10 @@ fn keep_lowest_tier(fleet: &Fleet, ask: &Ask, pool: &mut Pool) {
 }
 
 /// Excludes nodes whose window is known to be too small, if that leaves any.
-fn drop_too_small(fleet: &Fleet, ask: &Ask, rows: &mut Vec<Row>, excluded: &mut Vec<(UpstreamId, Exclusion)>) {
-    let too_small = |row: &Row| {
-        let (holding, upstream) = (fleet.holding(row.holding), upstream_of(fleet, row.holding));
-        let window = upstream.window(holding, ask, row.misfit.as_deref()).or(holding.runner.trained_tokens);
-        window.is_some_and(|window| u64::from(window) < ask.tokens_needed())
-    };
-    if rows.iter().any(|row| !too_small(row)) {
-        let dropped = rows.extract_if(.., |row| too_small(row));
+fn drop_too_small(rows: &mut Vec<Row>, excluded: &mut Vec<(UpstreamId, Exclusion)>) {
+    let small = rows.iter().filter(|row| row.marks.too_small).count();
+    if small > 0 && small < rows.len() {
+        let dropped = rows.extract_if(.., |row| row.marks.too_small);
         excluded.extend(dropped.map(|row| (row.upstream, Exclusion::ContextTooSmall)));
     }
 }

@@ -32,6 +32,9 @@ impl Usage {
 
     /// Of the sixty seconds up to `now`.
     pub fn last_minute(&self, now: Moment) -> Counts {
+        if self.current == Counts::default() && self.before == Counts::default() {
+            return Counts::default();
+        }
         let turned = self.turned(now);
         let passed = now.since(turned.minute_began).as_secs_f64() / MINUTE.as_secs_f64();
         let left = (1.0 - passed).clamp(0.0, 1.0);

@@ -172,6 +172,7 @@ mod tests {
             first_token: Some(FirstToken { prefill_s: 2.0, ..FirstToken::default() }),
             misfit: None,
             name_hash: 0,
+            marks: Default::default(),
         }
     }
 

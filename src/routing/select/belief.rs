@@ -1,7 +1,7 @@
 //! What is believed of each eligible upstream for one ask: its candidate, its points, its row.
 
 use super::forecast::{Forecast, Typical};
-use super::{Offer, Row, upstream_of};
+use super::{Marks, Offer, Row};
 use crate::routing::ask::Ask;
 use crate::routing::candidate::{Candidate, External, Memory, Residency};
 use crate::routing::estimate::Work;
@@ -10,7 +10,8 @@ use crate::routing::moment::Moment;
 use crate::routing::policy::{Merits, Policy};
 use crate::routing::prefix::{Capacity, Prospect, Prospects};
 use crate::routing::runner::Misfit;
-use crate::routing::upstream::{Holding, Upstream};
+use crate::routing::slow_start::SlowStart;
+use crate::routing::upstream::{Holding, Slots, Upstream};
 
 /// Each of the eligible, with its points; not ranked.
 pub fn judge(
@@ -21,7 +22,7 @@ pub fn judge(
     policy: Policy,
     now: Moment,
 ) -> Vec<Row> {
-    let typical = Typical::of(fleet, eligible, ask);
+    let typical = Typical::of(eligible, ask);
     let by_time = policy == Policy::ExpectedTtft;
     let around = Around {
         prospects: fleet.prefixes.prospects(ask, now),
@@ -30,15 +31,20 @@ pub fn judge(
         now,
     };
     let row = |offer: &Offer| {
-        let (holding, upstream) = (fleet.holding(offer.holding), upstream_of(fleet, offer.holding));
-        let prospect = around.prospects.at(offer.holding, upstream.capacity(holding));
+        let (holding, upstream) = (offer.model, offer.upstream);
+        let (slots, capacity) = (upstream.slots(holding), upstream.capacity(holding));
+        let prospect = around.prospects.at(offer.holding, capacity);
         let misfit = upstream.misfit(holding, ask, &fleet.rules, now);
-        let belief = Belief { holding, upstream, prospect, misfit: misfit.as_ref(), around: &around };
+        let foreign = upstream.foreign_requests(now, fleet.rules.stale_after);
+        let misfit_here = misfit.as_ref();
+        let belief =
+            Belief { holding, upstream, slots, capacity, foreign, prospect, misfit: misfit_here, around: &around };
         let candidate = belief.candidate(fleet, ask);
         let signals = &fleet.rules.signals;
         let points = if by_time { signals.seconds(&candidate, ask) } else { signals.points(&candidate, ask) };
         let first_token_s = candidate.first_token.map_or(0.0, |parts| parts.total_s());
-        let merits = Merits { weight: offer.weight, cost: offer.cost, first_token_s, used: offer.used(fleet, now) };
+        let used = if policy == Policy::Usage { offer.used(now) } else { 0.0 };
+        let merits = Merits { weight: offer.weight, cost: offer.cost, first_token_s, used };
         Row {
             upstream: holding.upstream,
             holding: offer.holding,
@@ -48,10 +54,11 @@ pub fn judge(
             covered_tokens: belief.found(),
             displaced_s: candidate.external.displaced_s / fleet.rules.externality_weight,
             merits,
-            has_room: fleet.has_room(offer.holding, ask.priority),
+            has_room: fleet.admits(holding, slots, ask.priority),
             is_resident: candidate.is_resident(),
             is_ready: belief.is_ready(&candidate),
             first_token: candidate.first_token,
+            marks: belief.marks(fleet, ask, candidate.context_tokens),
             misfit: misfit.map(Box::new),
             name_hash: upstream.name_hash,
         }
@@ -83,6 +90,10 @@ const PRESSED: f64 = 0.95;
 struct Belief<'a> {
     holding: &'a Holding,
     upstream: &'a Upstream,
+    slots: Slots,
+    capacity: Capacity,
+    /// Requests there that are not ours.
+    foreign: u32,
     prospect: Prospect,
     misfit: Option<&'a Misfit>,
     around: &'a Around<'a>,
@@ -91,11 +102,11 @@ struct Belief<'a> {
 impl Belief<'_> {
     fn candidate(&self, fleet: &Fleet, ask: &Ask) -> Candidate {
         let (holding, upstream, around) = (self.holding, self.upstream, self.around);
-        let slots = f64::from(upstream.slots(holding).count);
-        let foreign = upstream.foreign_requests(around.now, fleet.rules.stale_after);
+        let slots = f64::from(self.slots.count);
         let waiting = fleet.waiting_before(holding, ask.priority);
-        let requests = f64::from(holding.running.saturating_add(waiting).saturating_add(foreign));
-        let forecast = Forecast::new(fleet, holding, upstream, &around.typical, around.now);
+        let requests = f64::from(holding.running.saturating_add(waiting).saturating_add(self.foreign));
+        let place = (holding, upstream);
+        let forecast = Forecast::new(fleet, place, self.slots, self.foreign, &around.typical, around.now);
         let first_token =
             around.typical.is_known().then(|| forecast.first_token(ask.prompt_tokens, self.found(), self.reloads()));
         let prefix_share = f64::from(self.found()) / f64::from(ask.prompt_tokens.max(1));
@@ -139,7 +150,7 @@ impl Belief<'_> {
         let Prospect { displaced, missed, .. } = self.prospect;
         let cold = !self.holding.resident || self.reloads();
         let evicts = memory.zip(self.holding.need_bytes()).is_some_and(|(memory, need)| need > memory.free_bytes);
-        let per_slot = matches!(self.upstream.capacity(self.holding), Capacity::Slots { .. });
+        let per_slot = matches!(self.capacity, Capacity::Slots { .. });
         let used = used.min(PRESSED);
         External {
             work_s: (weight - 1.0) * typical.seconds(Work::of(ask.prompt_tokens, self.found())),
@@ -147,6 +158,19 @@ impl Belief<'_> {
             evicted_s: if cold && evicts { weight * forecast.load_s() } else { 0.0 },
             // Whoever has slots of their own does not slow down the others' until there are none.
             pressure_s: if per_slot { 0.0 } else { PRESSURE_S * used / (1.0 - used) },
+        }
+    }
+
+    /// What concerns all rows together; `window` is the one that the ask meets here.
+    fn marks(&self, fleet: &Fleet, ask: &Ask, window: Option<u32>) -> Marks {
+        let (holding, upstream, now) = (self.holding, self.upstream, self.around.now);
+        let window = window.or(holding.runner.trained_tokens);
+        let rises = |start: &SlowStart| start.since(fleet.rules.slow_start, now).is_some();
+        let opening = upstream.breaker.wants_trial(now).or(holding.breaker.wants_trial(now));
+        Marks {
+            too_small: window.is_some_and(|window| u64::from(window) < ask.tokens_needed()),
+            rises: rises(&upstream.slow_start) || rises(&holding.slow_start),
+            trial_due: opening.filter(|_| holding.resident).map(|opening| opening.until),
         }
     }
 

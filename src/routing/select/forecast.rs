@@ -10,7 +10,7 @@ use crate::routing::estimate::{Cost, Work, median};
 use crate::routing::fleet::Fleet;
 use crate::routing::line::Line;
 use crate::routing::moment::Moment;
-use crate::routing::upstream::{Holding, Upstream};
+use crate::routing::upstream::{Holding, Slots, Upstream};
 
 /// The middle speeds of a model over its holders; `None`: nobody has shown any.
 #[derive(Clone, Copy, Debug, Default)]
@@ -22,8 +22,8 @@ pub struct Typical {
 }
 
 impl Typical {
-    pub fn of(fleet: &Fleet, holders: &[Offer], ask: &Ask) -> Typical {
-        let speeds = || holders.iter().map(|offer| &fleet.holding(offer.holding).speed);
+    pub fn of(holders: &[Offer], ask: &Ask) -> Typical {
+        let speeds = || holders.iter().map(|offer| &offer.model.speed);
         let whole = Work::of(ask.prompt_tokens, 0);
         let mut costs: Vec<(f64, Cost)> =
             speeds().filter_map(|speed| speed.prefill()).map(|cost| (cost.seconds(whole), cost)).collect();
@@ -55,6 +55,8 @@ pub struct Forecast<'a> {
     fleet: &'a Fleet,
     holding: &'a Holding,
     upstream: &'a Upstream,
+    slots: u32,
+    foreign: u32,
     cost: Cost,
     answer_s: f64,
     load_s: f64,
@@ -65,8 +67,9 @@ pub struct Forecast<'a> {
 impl<'a> Forecast<'a> {
     pub fn new(
         fleet: &'a Fleet,
-        holding: &'a Holding,
-        upstream: &'a Upstream,
+        (holding, upstream): (&'a Holding, &'a Upstream),
+        slots: Slots,
+        foreign: u32,
         typical: &Typical,
         now: Moment,
     ) -> Forecast<'a> {
@@ -75,6 +78,8 @@ impl<'a> Forecast<'a> {
             fleet,
             holding,
             upstream,
+            slots: slots.count,
+            foreign,
             cost: speed.prefill().or(typical.cost).unwrap_or_default(),
             answer_s: speed.answer_s(None).or(typical.answer_s).unwrap_or(0.0),
             load_s: speed.load_s().or(typical.load_s).unwrap_or(0.0),
@@ -107,8 +112,7 @@ impl<'a> Forecast<'a> {
 
     /// Seconds until a request that came now would be computed.
     pub fn wait_s(&self) -> f64 {
-        let slots = self.upstream.slots(self.holding).count;
-        let foreign = self.upstream.foreign_requests(self.now, self.fleet.rules.stale_after);
+        let (slots, foreign) = (self.slots, self.foreign);
         let taken = self.holding.running.saturating_add(foreign).saturating_add(self.holding.waiting);
         let prompts_s = self.line_s(&self.holding.line) + self.other_models_s();
         if taken < slots {

@@ -15,10 +15,11 @@ pub fn unable_to_go_on(
     for model in names(fleet, &query.ask.model) {
         let offers = offers(fleet, model);
         let other_model = !offers.iter().any(|offer| offer.holding == from);
-        let held = offers.iter().map(|offer| offer.holding).filter(|held| {
-            other_model || !goes_on(fleet.holding(*held).upstream) || is_translated(fleet, *held, query.ask.endpoint)
+        let held = offers.iter().filter(|offer| {
+            let translated = is_translated(fleet, offer.holding, query.ask.endpoint);
+            other_model || !goes_on(offer.model.upstream) || translated
         });
-        unable.extend(held);
+        unable.extend(held.map(|offer| offer.holding));
     }
     unable
 }

@@ -4,7 +4,6 @@
 use std::time::Duration;
 
 use super::{Exclusion, Fleet, Moment, Row, UpstreamId};
-use crate::routing::breaker::Opening;
 use crate::routing::slow_start::SlowStart;
 
 /// A conversation stays where its cache is for so long after a trial has become due; then it, too, may be
@@ -14,12 +13,13 @@ const PINS_STAY: Duration = Duration::from_millis(500);
 /// Excludes rising nodes that carry as much as they may, as long as others can serve.
 pub fn hold_back(fleet: &Fleet, rows: &mut Vec<Row>, excluded: &mut Vec<(UpstreamId, Exclusion)>, now: Moment) {
     let length = fleet.rules.slow_start;
-    let rises = |row: &Row| starts(fleet, row).iter().any(|start| start.since(length, now).is_some());
-    let settled: Vec<f64> = rows.iter().filter(|row| !rises(row)).map(|row| row.depth).collect();
-    if settled.is_empty() || settled.len() == rows.len() {
+    let rising = rows.iter().filter(|row| row.marks.rises).count();
+    let settled = rows.len() - rising;
+    if settled == 0 || rising == 0 {
         return;
     }
-    let fair_depth = settled.iter().sum::<f64>() / settled.len() as f64;
+    let depths = rows.iter().filter(|row| !row.marks.rises).map(|row| row.depth);
+    let fair_depth = depths.sum::<f64>() / settled as f64;
     let is_full = |row: &Row| {
         let holding = fleet.holding(row.holding);
         let slots = fleet.upstream(row.upstream).map_or(1, |upstream| upstream.slots(holding).count);
@@ -27,22 +27,18 @@ pub fn hold_back(fleet: &Fleet, rows: &mut Vec<Row>, excluded: &mut Vec<(Upstrea
         let most = starts(fleet, row).map(|start| start.most(fair, length, now));
         most.iter().flatten().any(|most| f64::from(holding.running) >= *most)
     };
-    let full = rows.extract_if(.., |row| rises(row) && is_full(row));
+    let full = rows.extract_if(.., |row| row.marks.rises && is_full(row));
     excluded.extend(full.map(|row| (row.upstream, Exclusion::SlowStart)));
 }
 
 /// Puts a node first whose trial is due, so that its way back does not depend on anybody wanting it. It
 /// must have the model in memory: a trial is to show that it works, not to load anything. The one case in
 /// which a node that failed is likelier than one that did not; it lasts for one request.
-pub fn send_trial(fleet: &Fleet, rows: &mut [Row], pinned: Option<UpstreamId>, now: Moment) {
+pub fn send_trial(rows: &mut [Row], pinned: Option<UpstreamId>, now: Moment) {
     let due = |row: &Row| {
-        let holding = fleet.holding(row.holding);
-        let node = fleet.upstream(row.upstream).and_then(|upstream| upstream.breaker.wants_trial(now));
-        let opening: Option<Opening> = node.or(holding.breaker.wants_trial(now));
         let stays = pinned.is_some_and(|pin| pin != row.upstream);
         let waits = if stays { PINS_STAY } else { Duration::ZERO };
-        let due = opening.is_some_and(|opening| opening.until + waits <= now);
-        due && holding.resident && row.merits.weight > 0.0
+        row.marks.trial_due.is_some_and(|since| since + waits <= now) && row.merits.weight > 0.0
     };
     if let Some(place) = rows.iter().position(due) {
         rows[..=place].rotate_right(1);

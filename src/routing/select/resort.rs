@@ -5,7 +5,7 @@
 //! a time, and nodes that only their checks speak against are used. A refused connection, a load in
 //! progress and a node never seen up are facts, and are not overlooked.
 
-use super::{Exclusion, Fleet, Holding, Moment, Offer, Pool, Query, Upstream, upstream_of};
+use super::{Exclusion, Holding, Moment, Offer, Pool, Query, Upstream};
 use crate::routing::breaker::Bar;
 
 /// Of the holders of a model that connections still open to, the share that health checks may take out.
@@ -27,19 +27,18 @@ pub fn left_alone(upstream: &Upstream, holding: &Holding, now: Moment) -> Option
 /// Lets enough of those in again that only their checks speak against. Each must prove itself: one
 /// request at a time, until an answer since then shows that it serves. So a hung node costs one request,
 /// and none that has waited for another in vain.
-pub fn keep_enough(fleet: &Fleet, query: &Query, pool: &mut Pool) {
-    let by_checks = |offer: &Offer, reason: Exclusion| {
-        reason == Exclusion::Unhealthy && upstream_of(fleet, offer.holding).is_out_by_checks()
-    };
+pub fn keep_enough(query: &Query, pool: &mut Pool) {
+    let by_checks =
+        |offer: &Offer, reason: Exclusion| reason == Exclusion::Unhealthy && offer.upstream.is_out_by_checks();
     let out = pool.excluded.iter().filter(|(offer, reason)| by_checks(offer, *reason)).count();
     let all = pool.eligible.len() + out;
     if !query.tried.is_empty() || pool.eligible.is_empty() || out as f64 <= OUT_BY_CHECKS_MAX * all as f64 {
         return;
     }
     let serves = |offer: &Offer| {
-        let upstream = upstream_of(fleet, offer.holding);
+        let upstream = offer.upstream;
         let proven = upstream.answered_at.zip(upstream.out_since).is_some_and(|(answered, out)| answered > out);
-        proven && fleet.holding(offer.holding).overdue == 0 || upstream.in_flight == 0
+        proven && offer.model.overdue == 0 || upstream.in_flight == 0
     };
     let kept = pool.excluded.extract_if(.., |(offer, reason)| by_checks(offer, *reason) && serves(offer));
     pool.eligible.extend(kept.map(|(offer, _)| offer));
@@ -47,15 +46,15 @@ pub fn keep_enough(fleet: &Fleet, query: &Query, pool: &mut Pool) {
 
 /// Takes back whoever can be used at all; true if that is anybody. Those that answer their checks come
 /// first: one that failed before fails at once if it does again, one that answers no check may hang.
-pub fn recall(fleet: &Fleet, pool: &mut Pool, now: Moment) -> bool {
+pub fn recall(pool: &mut Pool, now: Moment) -> bool {
     let is_usable = |offer: &Offer, reason: Exclusion| match reason {
-        Exclusion::Unhealthy => upstream_of(fleet, offer.holding).is_out_by_checks(),
-        _ => last_resort_at(fleet, offer, reason).is_some_and(|at| at <= now),
+        Exclusion::Unhealthy => offer.upstream.is_out_by_checks(),
+        _ => last_resort_at(offer, reason).is_some_and(|at| at <= now),
     };
     for answers_checks in [true, false] {
-        let recalled = pool.excluded.extract_if(.., |(offer, reason)| {
-            upstream_of(fleet, offer.holding).healthy == answers_checks && is_usable(offer, *reason)
-        });
+        let recalled = pool
+            .excluded
+            .extract_if(.., |(offer, reason)| offer.upstream.healthy == answers_checks && is_usable(offer, *reason));
         pool.eligible.extend(recalled.map(|(offer, _)| offer));
         if !pool.eligible.is_empty() {
             return true;
@@ -66,22 +65,20 @@ pub fn recall(fleet: &Fleet, pool: &mut Pool, now: Moment) -> bool {
 
 /// The earliest time at which one of those left alone may be used: with others to serve when their time
 /// is over, without any as a last resort.
-pub fn usable_at(fleet: &Fleet, pool: &Pool, now: Moment) -> Option<Moment> {
+pub fn usable_at(pool: &Pool, now: Moment) -> Option<Moment> {
     let times = pool.excluded.iter().filter_map(|(offer, reason)| {
         if pool.eligible.is_empty() {
-            return last_resort_at(fleet, offer, *reason);
+            return last_resort_at(offer, *reason);
         }
-        let (upstream, holding) = (upstream_of(fleet, offer.holding), fleet.holding(offer.holding));
         let left_alone = matches!(reason, Exclusion::BreakerOpen | Exclusion::Cooling);
-        let until = [&upstream.breaker, &holding.breaker]
+        let until = [&offer.upstream.breaker, &offer.model.breaker]
             .map(|breaker| breaker.cooling_until().max(breaker.opening().map_or(Moment(0), |opening| opening.until)));
         left_alone.then(|| until[0].max(until[1]))
     });
     times.min().map(|at| at.max(now))
 }
 
-fn last_resort_at(fleet: &Fleet, offer: &Offer, reason: Exclusion) -> Option<Moment> {
-    let (upstream, holding) = (upstream_of(fleet, offer.holding), fleet.holding(offer.holding));
+fn last_resort_at(offer: &Offer, reason: Exclusion) -> Option<Moment> {
     let left_alone = matches!(reason, Exclusion::BreakerOpen | Exclusion::HalfOpen | Exclusion::Cooling);
-    left_alone.then(|| upstream.breaker.last_resort_at().max(holding.breaker.last_resort_at()))
+    left_alone.then(|| offer.upstream.breaker.last_resort_at().max(offer.model.breaker.last_resort_at()))
 }
