@@ -28,6 +28,7 @@ mod item;
 mod lines;
 mod message;
 mod number;
+mod pattern;
 mod piece;
 mod prompt;
 mod size;

@@ -7,11 +7,15 @@
 //! it measures beside, prints the table of the design's targets, and keeps all under `perf/results`.
 //!
 //! ```text
-//! cargo run --release --example compare
+//! cargo run --release --example compare               # all of it: most of an hour
+//! cargo run --release --example compare -- --scaling  # how the cost grows, and memory: ten minutes
+//! cargo run --release --example compare -- --quick    # whether all works; keeps nothing
 //! ```
 
 #[path = "../body.rs"]
 mod body;
+#[path = "../fleet.rs"]
+mod fleet;
 #[path = "../../tests/it/http1.rs"]
 #[allow(dead_code)]
 mod http1;
@@ -30,6 +34,7 @@ mod results;
 mod usage;
 
 mod contestant;
+mod core;
 mod measure;
 mod process;
 mod report;
@@ -59,6 +64,7 @@ const KB_220: usize = 220_000;
 const KIB_2: usize = 2048;
 
 /// Of how Warmgate's cost grows.
+const GROWING: [&str; 2] = ["bare", "warmgate"];
 const CONNECTIONS_MANY: usize = 512;
 const UPSTREAM_COUNTS: [u16; 2] = [64, 1_000];
 
@@ -79,9 +85,15 @@ pub struct Arguments {
     /// Measures what was built before.
     #[arg(long)]
     no_build: bool,
-    /// Conversations of one request each, after which memory is looked at.
-    #[arg(long, default_value_t = 100_000)]
+    /// Only how the cost of Warmgate and of bare Pingora grows, and what memory they take.
+    #[arg(long)]
+    scaling: bool,
+    /// Requests after which memory is looked at.
+    #[arg(long, default_value_t = 1_000_000)]
     requests: usize,
+    /// Conversations that these belong to.
+    #[arg(long, default_value_t = 100_000)]
+    sessions: usize,
     /// What else is to be known of this run.
     #[arg(long, default_value = "")]
     note: String,
@@ -97,7 +109,8 @@ impl Arguments {
     }
 
     fn wants(&self, name: &str) -> bool {
-        self.only.is_empty() || self.only.iter().any(|only| only == name)
+        let scales = !self.scaling || GROWING.contains(&name);
+        scales && (self.only.is_empty() || self.only.iter().any(|only| only == name))
     }
 
     /// Idle streams: a proxy needs two descriptors for each.
@@ -110,6 +123,10 @@ impl Arguments {
 
     fn requests(&self) -> usize {
         if self.quick { 5_000 } else { self.requests }
+    }
+
+    fn sessions(&self) -> usize {
+        if self.quick { 1_000 } else { self.sessions.max(1) }
     }
 }
 
@@ -144,8 +161,14 @@ async fn compare(arguments: &Arguments) -> ExitCode {
     stay_on(cores.load);
 
     let mut rows = Vec::new();
+    if arguments.wants("warmgate") {
+        eprintln!("the routing core by itself");
+        let mut rows = Rows { round: 0, contestant: "warmgate", all: &mut rows };
+        rows.decisions();
+        rows.remembered(arguments.sessions());
+    }
     rest(&contestants, &mut rows).await;
-    for round in 0..arguments.rounds() {
+    for round in 0..if arguments.scaling { 0 } else { arguments.rounds() } {
         for n in 0..contestants.len() {
             let one = &contestants[(n + round) % contestants.len()];
             if let Ok(running) = &one.running {
@@ -166,7 +189,7 @@ async fn compare(arguments: &Arguments) -> ExitCode {
     drop_processes(&mut contestants);
     grow(arguments, &setting, first, &mut rows).await;
 
-    let counts = Counts { streams: STREAMS, idle_streams, sessions: arguments.requests() };
+    let counts = Counts { streams: STREAMS, idle_streams, sessions: arguments.sessions() };
     let medians = Medians::of(&rows);
     let targets = summary::targets(&medians, &counts);
     report::print(&contestants, &rows, &medians, &targets);
@@ -203,16 +226,19 @@ async fn take(rows: &mut Rows<'_>, running: &Running, arguments: &Arguments, fol
 async fn grow(arguments: &Arguments, setting: &Setting, first: u16, rows: &mut Vec<Row>) {
     let (small, _) = bodies(&setting.folder);
     let duration = Duration::from_secs(arguments.seconds());
-    for name in ["bare", "warmgate"].into_iter().filter(|name| arguments.wants(name)) {
+    for name in GROWING.into_iter().filter(|name| arguments.wants(name)) {
         let one = Contestant::start(name, setting).await;
         let Ok(running) = &one.running else { continue };
-        let load = Load { connections: CONNECTIONS_MANY, duration, cores: setting.cores };
         let mut rows = Rows { round: 0, contestant: name, all: rows };
-        rows.closed(running, "2KiB", &small, load);
-        rows.sessions(running, &small, arguments.requests(), setting.cores);
+        // The others were measured in the rounds.
+        let few = CONNECTIONS.into_iter().filter(|_| arguments.scaling);
+        for connections in few.chain([CONNECTIONS_MANY]) {
+            rows.closed(running, "2KiB", &small, Load { connections, duration, cores: setting.cores });
+        }
+        rows.sessions(running, &small, (arguments.requests(), arguments.sessions()), setting.cores);
     }
     for count in UPSTREAM_COUNTS {
-        for name in ["bare", "warmgate"].into_iter().filter(|name| arguments.wants(name)) {
+        for name in GROWING.into_iter().filter(|name| arguments.wants(name)) {
             let one = Contestant::start(name, &setting.over((first..first + count).collect())).await;
             let Ok(running) = &one.running else { continue };
             let mut rows = Rows { round: 0, contestant: name, all: rows };

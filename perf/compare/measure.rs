@@ -28,7 +28,7 @@ pub struct Rows<'a> {
 }
 
 impl Rows<'_> {
-    fn add(&mut self, measure: String, unit: &'static str, value: f64) {
+    pub fn add(&mut self, measure: String, unit: &'static str, value: f64) {
         self.all.push(Row { round: self.round, contestant: self.contestant, measure, unit, value });
     }
 
@@ -141,20 +141,32 @@ impl Rows<'_> {
         self.add(format!("{what}/memory"), "KiB", process.resident_kib() as f64);
     }
 
-    /// Memory after so many requests of as many conversations.
-    pub fn sessions(&mut self, running: &Running, body: &Path, requests: usize, cores: Cores) {
+    /// Memory after so many requests of so many conversations.
+    pub fn sessions(
+        &mut self,
+        running: &Running,
+        body: &Path,
+        (requests, conversations): (usize, usize),
+        cores: Cores,
+    ) {
         let Some(process) = &running.process else { return };
         let before = process.resident_kib();
-        let (mut made, slice) = (0, Duration::from_secs(5));
+        let (mut made, mut at_half, slice) = (0, None, Duration::from_secs(5));
         while made < requests {
-            let work = Loop { connections: 16, duration: slice, body, conversations: requests, first: made % requests };
+            let work = Loop { connections: 16, duration: slice, body, conversations, first: made % conversations };
             match work.run(running.address, cores.load) {
                 Ok(closed) if closed.requests > 0 => made += closed.requests as usize,
                 other => return eprintln!("{}: {other:?}", self.contestant),
             }
+            if made >= requests / 2 {
+                at_half.get_or_insert(process.resident_kib());
+            }
         }
-        self.add(format!("sessions/{requests}/grown"), "KiB", process.resident_kib().saturating_sub(before) as f64);
-        self.add(format!("sessions/{requests}/memory"), "KiB", process.resident_kib() as f64);
+        let now = process.resident_kib();
+        let name = |figure: &str| format!("sessions/{conversations}/{figure}");
+        self.add(name("grown"), "KiB", now.saturating_sub(before) as f64);
+        self.add(name("grown_in_second_half"), "KiB", now as f64 - at_half.unwrap_or(now) as f64);
+        self.add(name("memory"), "KiB", now as f64);
     }
 }
 

@@ -62,7 +62,7 @@ pub fn keep(
         .collect();
     let cores = Cores::split();
     let result = json!({
-        "command": "cargo run --release --example compare",
+        "command": format!("cargo run --release --example compare{}", if arguments.scaling { " -- --scaling" } else { "" }),
         "commit": provenance::commit(),
         "machine": provenance::machine(),
         "load_averages_before": load_before,
@@ -85,7 +85,8 @@ pub fn keep(
         "targets": targets,
         "run_again_when": "the way of a request through the edge, what is read of a body, Pingora, the profile or the allocator change",
     });
-    results::keep("compare", &result, Some(&csv(rows)));
+    let name = if arguments.scaling { "scaling" } else { "compare" };
+    results::keep(name, &result, Some(&csv(rows)));
 }
 
 fn csv(rows: &[Row]) -> String {

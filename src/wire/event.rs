@@ -30,6 +30,13 @@ pub(super) struct Reading {
     pub has_content: bool,
 }
 
+impl Reading {
+    /// It tells nothing, or only that something was said.
+    pub fn is_usual(&self) -> bool {
+        Reading { has_content: false, ..*self } == Reading::default()
+    }
+}
+
 /// Reads a message; `None` if it is not JSON.
 pub(super) fn read(json: &[u8]) -> Option<Reading> {
     let mut from = serde_json::Deserializer::from_slice(json);

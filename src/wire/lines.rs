@@ -4,6 +4,8 @@
 //! inside a value, so one splitter serves both NDJSON and server-sent events. A line that lies in one chunk
 //! is lent from it, not copied; one longer than `EVENT_LIMIT` is told as too long and not kept.
 
+use memchr::memchr2;
+
 /// Longest line, and longest event, that is looked at. Ollama's last line carries the `context`, some
 /// six bytes a token: this holds that of 80,000 tokens.
 pub(super) const EVENT_LIMIT: usize = 512 * 1024;
@@ -38,7 +40,7 @@ impl Lines {
             self.after_cr = false;
             rest = rest.strip_prefix(b"\n").unwrap_or(rest);
         }
-        while let Some(at) = rest.iter().position(|&b| b == b'\n' || b == b'\r') {
+        while let Some(at) = memchr2(b'\n', b'\r', rest) {
             let (line, ending) = rest.split_at(at);
             self.end(line, &mut each);
             rest = match ending {

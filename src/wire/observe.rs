@@ -7,6 +7,7 @@
 use super::event::{self, Reading};
 use super::framing::Framing;
 use super::lines::{Line, Lines};
+use super::pattern::Pattern;
 use super::sse::{Event, Events};
 use super::usage::Usage;
 use super::whole::{Kept, Whole};
@@ -48,7 +49,15 @@ pub enum Place {
 pub struct Observer {
     endpoint: Endpoint,
     body: Body,
+    seen: Seen,
+}
+
+/// What was learnt, and how the messages look that tell nothing new.
+#[derive(Debug, Default)]
+struct Seen {
     observed: Observed,
+    /// The latest that told nothing, or only that something was said: most messages are like it.
+    usual: Option<(Pattern, Reading)>,
 }
 
 #[derive(Debug)]
@@ -65,14 +74,14 @@ impl Observer {
             Framing::Lines => Body::Lines(Lines::default()),
             Framing::Whole => Body::Whole(Whole::default()),
         };
-        Observer { endpoint, body, observed: Observed::default() }
+        Observer { endpoint, body, seen: Seen::default() }
     }
 
     pub fn feed(&mut self, chunk: &[u8]) {
-        let observed = &mut self.observed;
+        let seen = &mut self.seen;
         match &mut self.body {
-            Body::Events(events) => events.feed(chunk, |event| observed.event(event)),
-            Body::Lines(lines) => lines.feed(chunk, |line| observed.line(line)),
+            Body::Events(events) => events.feed(chunk, |event| seen.event(event)),
+            Body::Lines(lines) => lines.feed(chunk, |line| seen.line(line)),
             Body::Whole(whole) => whole.feed(chunk),
         }
     }
@@ -89,44 +98,65 @@ impl Observer {
 
     /// What was learnt up to here.
     pub fn so_far(&self) -> Observed {
-        self.observed
+        self.seen.observed
     }
 
     /// No more bytes will come, for whatever reason.
     pub fn finish(mut self) -> Observed {
-        let observed = &mut self.observed;
-        match &mut self.body {
-            Body::Events(events) => events.finish(|event| observed.event(event)),
-            Body::Lines(lines) => lines.finish(|line| observed.line(line)),
-            Body::Whole(whole) => observed.whole(whole.finish()),
-        }
+        let Seen { mut observed, .. } = match &mut self.body {
+            Body::Events(events) => {
+                events.finish(|event| self.seen.event(event));
+                self.seen
+            }
+            Body::Lines(lines) => {
+                lines.finish(|line| self.seen.line(line));
+                self.seen
+            }
+            Body::Whole(whole) => {
+                self.seen.observed.whole(whole.finish());
+                self.seen
+            }
+        };
         if !self.endpoint.is_conversation() {
             // Some servers count zero tokens of output where there is none to count.
             observed.output_tokens = None;
         }
-        self.observed
+        observed
     }
 }
 
-impl Observed {
+impl Seen {
     fn event(&mut self, event: Event<'_>) {
-        self.error |= event.is_error;
-        self.complete |= event.is_unread_end;
+        self.observed.error |= event.is_error;
+        self.observed.complete |= event.is_unread_end;
         if event.data.trim_ascii() == b"[DONE]" {
-            self.complete = true;
-        } else if let Some(told) = event::read(event.data) {
-            self.add(told);
+            self.observed.complete = true;
+        } else {
+            self.message(event.data);
         }
     }
 
     fn line(&mut self, line: Line<'_>) {
-        if let Line::Text(text) = line
-            && let Some(told) = event::read(text)
-        {
-            self.add(told);
+        if let Line::Text(text) = line {
+            self.message(text);
         }
     }
 
+    fn message(&mut self, json: &[u8]) {
+        if let Some((pattern, told)) = &self.usual
+            && pattern.fits(json)
+        {
+            self.observed.add(*told);
+        } else if let Some(told) = event::read(json) {
+            self.observed.add(told);
+            if told.is_usual() {
+                self.usual = Pattern::of(json).map(|pattern| (pattern, told)).or(self.usual.take());
+            }
+        }
+    }
+}
+
+impl Observed {
     fn whole(&mut self, kept: Kept<'_>) {
         match kept {
             Kept::TooLong { closed } => self.complete = closed,

@@ -4,6 +4,8 @@
 //! they are careless: an event that the end of the stream cut off from its blank line still counts. An
 //! event longer than `EVENT_LIMIT` is passed over; the next one is read again.
 
+use memchr::memchr;
+
 use super::lines::{EVENT_LIMIT, Line, Lines, empty};
 
 /// Names of the events that end a stream of OpenAI's Responses. They repeat the whole answer and what it
@@ -72,7 +74,7 @@ impl Pending {
             return self.end(each);
         }
         self.begun = true;
-        let colon = line.iter().position(|&b| b == b':').unwrap_or(line.len());
+        let colon = memchr(b':', line).unwrap_or(line.len());
         let (name, value) = line.split_at(colon);
         let value = value.strip_prefix(b":").unwrap_or(value);
         let value = value.strip_prefix(b" ").unwrap_or(value);
