@@ -60,7 +60,7 @@ enum Command {
     /// Read a client's key from standard input, print the line for `tenants` in the configuration
     HashKey,
     /// Have a running Warmgate read its configuration again; print what that changed, or what is wrong
-    Reload(OrderArgs),
+    Reload(TargetArgs),
     /// Give a node no new work and let it finish what runs, until `resume` or a restart
     Drain(NodeArgs),
     /// End a drain
@@ -101,18 +101,14 @@ pub struct CheckArgs {
 
 #[derive(Debug, Args)]
 pub struct ExplainArgs {
-    /// Configuration of the running Warmgate, for its admin address
-    #[arg(short, long, value_name = "FILE")]
-    pub config: Option<PathBuf>,
     /// The request's body, JSON as a client would send it
     #[arg(long, value_name = "FILE")]
     pub request: PathBuf,
     /// The path that it would be sent to
     #[arg(long, value_name = "PATH", default_value = "/api/chat")]
     pub path: String,
-    /// Admin address of the running Warmgate, instead of the configured one
-    #[arg(long, value_name = "ADDR")]
-    pub admin: Option<SocketAddr>,
+    #[command(flatten)]
+    pub target: TargetArgs,
     /// The whole answer as JSON
     #[arg(long)]
     pub json: bool,
@@ -129,19 +125,12 @@ pub struct DemoArgs {
 }
 
 #[derive(Debug, Args)]
-pub struct OrderArgs {
-    /// Admin address of the running Warmgate
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9435")]
-    pub admin: SocketAddr,
-}
-
-#[derive(Debug, Args)]
 pub struct NodeArgs {
     /// The node as headers and screens name it, or an upstream with all its rows
     #[arg(value_name = "NODE")]
     pub node: String,
     #[command(flatten)]
-    pub order: OrderArgs,
+    pub target: TargetArgs,
 }
 
 #[derive(Debug, Args)]
@@ -183,9 +172,9 @@ pub fn main() -> ExitCode {
         Command::Explain(args) => explain::explain(&args),
         Command::Demo(args) => demo::demo(args),
         Command::HashKey => hash_key::hash_key(),
-        Command::Reload(args) => order::reload(args.admin),
-        Command::Drain(args) => order::drain(args.order.admin, &args.node),
-        Command::Resume(args) => order::resume(args.order.admin, &args.node),
+        Command::Reload(args) => order::reload(&args),
+        Command::Drain(args) => order::drain(&args.target, &args.node),
+        Command::Resume(args) => order::resume(&args.target, &args.node),
         Command::Top(args) => top::top(&args),
         Command::Simulate(args) => simulate::simulate(&args),
     }
@@ -213,16 +202,24 @@ mod tests {
         check("warmgate check --config a.yaml", Ok("Check(CheckArgs { config: \"a.yaml\" })"));
         check("warmgate demo", Ok("Demo(DemoArgs { listen: 127.0.0.1:11435, admin: 127.0.0.1:9435 })"));
         check("warmgate hash-key", Ok("HashKey"));
-        check("warmgate reload", Ok("Reload(OrderArgs { admin: 127.0.0.1:9435 })"));
+        let nowhere = "TargetArgs { config: None, admin: None, token: None, ca: None }";
+        check("warmgate reload", Ok(&format!("Reload({nowhere})")));
+        check("warmgate drain gpus/0", Ok(&format!("Drain(NodeArgs {{ node: \"gpus/0\", target: {nowhere} }})")));
         check(
-            "warmgate drain gpus/0 --admin 127.0.0.1:1",
-            Ok("Drain(NodeArgs { node: \"gpus/0\", order: OrderArgs { admin: 127.0.0.1:1 } })"),
+            "warmgate reload --admin https://gate:1 --token hunter2 --ca ca.crt -c a.yaml",
+            Ok("Reload(TargetArgs { config: Some(\"a.yaml\"), \
+                admin: Some(UpstreamUrl { tls: true, host: \"gate\", port: 1, path: \"\" }), \
+                token: Some((hidden)), ca: Some(\"ca.crt\") })"),
         );
+        check("warmgate reload --admin here://gate", Err(2));
+        check("warmgate reload --token a\tb", Err(2));
         check("warmgate resume", Err(2));
         check(
-            "warmgate explain --request b.json --path /v1/responses --admin 127.0.0.1:1",
-            Ok("Explain(ExplainArgs { config: None, request: \"b.json\", path: \"/v1/responses\", \
-                admin: Some(127.0.0.1:1), json: false })"),
+            "warmgate explain --request b.json --path /v1/responses",
+            Ok(&format!(
+                "Explain(ExplainArgs {{ request: \"b.json\", path: \"/v1/responses\", target: {nowhere}, \
+                 json: false }})"
+            )),
         );
         check("warmgate explain", Err(2));
         check("warmgate top --admin here://gate", Err(2));

@@ -21,6 +21,12 @@ pub fn rfc3339(time: SystemTime) -> String {
     )
 }
 
+/// The same without a fraction: `2026-01-02T03:04:05Z`.
+pub fn rfc3339_seconds(time: SystemTime) -> String {
+    let text = rfc3339(time);
+    text.split_once('.').map_or(text.clone(), |(whole, _)| format!("{whole}Z"))
+}
+
 /// Year, month and day of a day number, after Howard Hinnant, "chrono-compatible low-level date
 /// algorithms": years begin in March, so that the leap day comes last.
 fn civil(days_since_1970: u64) -> (u64, u64, u64) {

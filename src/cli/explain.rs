@@ -4,16 +4,13 @@
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use serde_json::Value;
 
 use super::{EXIT_WRONG, ExplainArgs};
-use crate::config::{self, UpstreamUrl};
-use crate::edge::fetch::{Fetched, Fetcher};
-use crate::edge::target::Target;
+use crate::edge::fetch::Fetched;
 
 /// For the running Warmgate to answer.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
@@ -55,38 +52,19 @@ fn failed(message: impl ToString) -> Failure {
 fn ask(args: &ExplainArgs) -> Result<Value, Failure> {
     let body = std::fs::read(&args.request)
         .map_err(|error| wrong(format!("{}: cannot be read: {error}", args.request.display())))?;
-    let address = admin_address(args)?;
-    let url: UpstreamUrl = format!("http://{address}").parse().map_err(|_| wrong("the admin address is odd"))?;
+    let admin = args.target.admin().map_err(wrong)?;
     let path = percent_encoding::utf8_percent_encode(&args.path, percent_encoding::NON_ALPHANUMERIC);
     let path = format!("/fleet/explain?path={path}");
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
-    let asked = Fetcher::new();
-    let answer = runtime.block_on(asked.post(&Target::of(&url), &path, &body, ANSWER_MAX));
-    let Fetched { status, body } = answer.map_err(|error| {
-        failed(format!("{address} does not answer: {error}; is Warmgate running, and is this its admin address?"))
-    })?;
-    let told: Value = serde_json::from_slice(&body).map_err(|_| failed(format!("{address} is no Warmgate")))?;
+    let Fetched { status, body } = admin.post_alone(&path, &body, ANSWER_MAX).map_err(failed)?;
+    if status == 401 {
+        return Err(failed(admin.stranger()));
+    }
+    let told: Value = serde_json::from_slice(&body).map_err(|_| failed(format!("{admin} is no Warmgate")))?;
     match told["error"].as_str() {
         Some(error) => Err(failed(error)),
         None if status.is_success() => Ok(told),
-        None => Err(failed(format!("{address} answered {status}"))),
+        None => Err(failed(format!("{admin} answered {status}"))),
     }
-}
-
-/// As told, else as configured.
-fn admin_address(args: &ExplainArgs) -> Result<SocketAddr, Failure> {
-    let mut address = match (args.admin, &args.config) {
-        (Some(address), _) => address,
-        (None, Some(path)) => config::load(path).map_err(wrong)?.admin.address,
-        (None, None) => config::Plan::default().admin.address,
-    };
-    if address.ip().is_unspecified() {
-        address.set_ip(match address.ip() {
-            IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
-            IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
-        });
-    }
-    Ok(address)
 }
 
 /// The answer for people.

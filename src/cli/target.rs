@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use crate::config::{self, Plan, Secret, Tls, UpstreamUrl};
+use crate::config::{self, Files, Plan, Secret, Tls, UpstreamUrl};
 use crate::edge::fetch::{FetchError, Fetched, Fetcher};
 use crate::edge::target::Target;
 
@@ -51,10 +51,9 @@ impl TargetArgs {
             Some(url) => url.clone(),
             None => configured(&plan)?,
         };
-        let tls = self
-            .ca
-            .as_ref()
-            .map(|path| Tls::with_authorities(path).map_err(|why| format!("--ca {}: {why}", path.display())));
+        let tls = self.ca.as_ref().map(|path| {
+            Tls::with_authorities(path, &mut Files::default()).map_err(|why| format!("--ca {}: {why}", path.display()))
+        });
         let target = Target::of(&url).with_tls(tls.transpose()?.as_ref()).with_bearer(self.bearer(plan.admin.token)?);
         Ok(Admin { target, url, fetcher: Fetcher::new() })
     }

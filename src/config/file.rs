@@ -170,7 +170,7 @@ section! {
     }
 }
 
-section! { Jwt { jwks: String, issuer: String, audience: String, claim: String, } }
+section! { Jwt { jwks: String, ca: String, issuer: String, audience: String, claim: String, } }
 
 section! { TenantLimits { rpm: u32, tpm: u32, concurrent: u32, } }
 

@@ -11,6 +11,7 @@ use serde::{Serialize, Serializer};
 use super::file;
 use super::jwks::{JWKS_BYTES_MAX, SigningKeys};
 use super::problem::Report;
+use super::tls::Tls;
 use super::upstream_url::UpstreamUrl;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -36,6 +37,8 @@ pub struct JwksUrl {
     pub server: UpstreamUrl,
     /// With its query.
     pub path: String,
+    /// Who may have signed its certificate; `None`: whom this machine trusts.
+    pub ca: Option<Box<Tls>>,
 }
 
 const TEXT_BYTES_MAX: usize = 1024;
@@ -57,7 +60,8 @@ impl Jwt {
                 report.add(format!("jwt.{key}"), format!("must be 1 to {TEXT_BYTES_MAX} bytes"), "");
             }
         }
-        let jwks = Jwks::of(written.jwks, folder, report);
+        let ca = written.ca.map(|file| folder.join(file));
+        let jwks = Jwks::of(written.jwks, ca.as_deref(), folder, report);
         let claim = written.claim.unwrap_or_default();
         Some(Jwt { jwks, issuer: written.issuer, audience: written.audience, claim })
     }
@@ -75,19 +79,22 @@ impl Jwt {
 }
 
 impl Jwks {
-    fn of(written: Option<String>, folder: &Path, report: &mut Report) -> Jwks {
+    fn of(written: Option<String>, ca: Option<&Path>, folder: &Path, report: &mut Report) -> Jwks {
         let Some(written) = written.filter(|written| !written.is_empty()) else {
             report.add_missing("jwt.jwks", FORM);
             return Jwks::File { path: PathBuf::new(), keys: SigningKeys::default() };
         };
         if written.contains("://") {
             return match JwksUrl::of(&written) {
-                Ok(url) => Jwks::Url(url),
+                Ok(url) => Jwks::Url(url.believing(ca, report)),
                 Err(why) => {
                     report.add("jwt.jwks", why, FORM);
                     Jwks::File { path: PathBuf::new(), keys: SigningKeys::default() }
                 }
             };
+        }
+        if ca.is_some() {
+            report.add("jwt.ca", "is of use for a URL only, and `jwt.jwks` is a file", "leave it out");
         }
         let path = folder.join(&written);
         let text = report.files.read(&path, JWKS_BYTES_MAX).map_err(|error| format!("cannot be read: {error}"));
@@ -108,7 +115,23 @@ impl JwksUrl {
         if path.contains('#') || !path.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err("not a URL");
         }
-        Ok(JwksUrl { server: UpstreamUrl { path: String::new(), ..server }, path })
+        Ok(JwksUrl { server: UpstreamUrl { path: String::new(), ..server }, path, ca: None })
+    }
+
+    fn believing(mut self, ca: Option<&Path>, report: &mut Report) -> JwksUrl {
+        let Some(file) = ca else { return self };
+        if !self.server.tls {
+            report.add(
+                "jwt.ca",
+                "checks nothing where `jwt.jwks` is fetched without TLS",
+                "write https, or leave it out",
+            );
+        }
+        match Tls::with_authorities(file, &mut report.files) {
+            Ok(tls) => self.ca = Some(Box::new(tls)),
+            Err(why) => report.add("jwt.ca", why, "it must be a file in PEM form"),
+        }
+        self
     }
 }
 
@@ -145,9 +168,8 @@ mod tests {
 
     #[track_caller]
     fn check(jwt: &str, expected: &[&str]) {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = crate::config::tls::tests::folder();
         fs::write(folder.path().join("keys.json"), KEYS).unwrap();
-        fs::write(folder.path().join("text"), "hello").unwrap();
         let origin = folder.path().join("x.yaml");
         let shown = parse(&format!("tenants: [{{name: a}}]\njwt: {jwt}\n"), &origin);
         let shown = shown.map_or_else(|problems| problems.to_string(), |_| String::new());
@@ -159,6 +181,19 @@ mod tests {
     fn what_is_wrong_is_said() {
         check("{jwks: keys.json, issuer: x, claim: tenant}", &[]);
         check("{jwks: 'https://idp.example.org/keys?p=1', audience: x, claim: tenant}", &[]);
+        check("{jwks: 'https://idp.example.org/keys', ca: good.crt, issuer: x, claim: tenant}", &[]);
+        check(
+            "{jwks: 'https://idp.example.org/keys', ca: text, issuer: x, claim: tenant}",
+            &[".ca: holds no certificate; it must be a file in PEM form"],
+        );
+        check(
+            "{jwks: 'http://idp.example.org/keys', ca: good.crt, issuer: x, claim: tenant}",
+            &[".ca: checks nothing where `jwt.jwks` is fetched without TLS; write https, or leave it out"],
+        );
+        check(
+            "{jwks: keys.json, ca: good.crt, issuer: x, claim: tenant}",
+            &[".ca: is of use for a URL only, and `jwt.jwks` is a file; leave it out"],
+        );
         check(
             "{jwks: keys.json, claim: tenant}",
             &[

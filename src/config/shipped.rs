@@ -61,6 +61,7 @@ fn its_examples_are_valid() {
         "upstreams[1].tls.key",
         "tenants[0].keys[1]",
         "tenants[0].keys_dir",
+        "jwt.ca",
     ];
     assert_eq!(paths, not_there, "{problems}");
 }

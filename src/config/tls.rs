@@ -71,8 +71,8 @@ impl Tls {
     }
 
     /// Believes whom that file names, and nobody else.
-    pub fn with_authorities(path: &Path) -> Result<Tls, String> {
-        let ca = Pem::fetch(path, authorities, &mut Files::default())?;
+    pub fn with_authorities(path: &Path, files: &mut Files) -> Result<Tls, String> {
+        let ca = Pem::fetch(path, authorities, files)?;
         Ok(Tls { ca: Some(ca), ..Tls::default() })
     }
 

@@ -81,6 +81,7 @@ const INDEX: &str = "warmgate admin\n\n\
 impl ServeHttp for Admin {
     async fn response(&self, session: &mut ServerSession) -> Response<Vec<u8>> {
         door::head_is_read();
+        door::request_is_read();
         if let Some(refusal) = self.refusal(session.req_header()) {
             discard_body(session).await;
             return refusal;
@@ -170,6 +171,7 @@ impl Admin {
             "nodes": nodes,
             "discovered": names.collect::<Vec<_>>(),
             "conflicts": conflicts.collect::<Vec<_>>(),
+            "jwt": ingress.tokens.to_json(),
             "tenants": ingress.tenants().iter().map(|tenant| tenant.to_json(ingress.fleet.now())).collect::<Vec<_>>(),
             "last_reload": ingress.reloads.last().map(|record| record.to_json()),
         })

@@ -80,7 +80,7 @@ pub async fn refuse(session: &mut Session, dialect: Dialect, refusal: &Refusal, 
     }
     if let Refusal::OverLimit { told, .. } = refusal {
         headers::edit_answer(&mut header, |parts| {
-            tell_limits(&mut parts.headers, told.clone());
+            tell_limits(&mut parts.headers, told, dialect);
             Ok(())
         })?;
     }

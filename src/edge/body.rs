@@ -8,9 +8,8 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::Version;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, EXPECT, TRANSFER_ENCODING};
-use pingora::http::RequestHeader;
+use http::{HeaderValue, Version};
 use pingora_core::{Error, ErrorType};
 use pingora_proxy::Session;
 use thiserror::Error as ThisError;
@@ -70,16 +69,28 @@ pub enum BodyError {
     #[error("the request body is not framed as HTTP has it")]
     BadFraming(Box<Error>),
     /// 400: others may read it as two requests.
-    #[error("the request has more than one Transfer-Encoding")]
-    FramedTwice,
+    #[error("the request has another Transfer-Encoding than `chunked`, more than one, or a Content-Length beside it")]
+    FramedOddly,
     /// Nobody is there to be answered.
     #[error("the client left while sending its request")]
     ClientGone(Box<Error>),
 }
 
-/// Pingora reads the last of several, and others the first.
-pub fn is_framed_twice(request: &RequestHeader) -> bool {
-    request.headers.get_all(TRANSFER_ENCODING).iter().count() > 1
+/// Pingora reads the last of several, and others the first; it takes no other coding off than `chunked`, and lets
+/// those in front of that pass; and it forgets a length where there is a coding, by which others may have gone.
+pub fn is_framed_oddly(session: &Session) -> bool {
+    let mut codings = session.req_header().headers.get_all(TRANSFER_ENCODING).iter();
+    let is_chunked = |coding: &HeaderValue| coding.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked");
+    let Some(first) = codings.next() else { return false };
+    !is_chunked(first) || codings.next().is_some() || said_length(session)
+}
+
+/// Whether the head had a length as it came.
+fn said_length(session: &Session) -> bool {
+    const LENGTH: &[u8] = b"content-length:";
+    let head = session.as_downstream().as_http1().map(|http1| http1.get_headers_raw_bytes()).unwrap_or_default();
+    head.split(|byte| *byte == b'\n')
+        .any(|line| line.get(..LENGTH.len()).is_some_and(|start| start.eq_ignore_ascii_case(LENGTH)))
 }
 
 /// Whether what the client sends cannot be told apart into chunks.

@@ -65,7 +65,7 @@ impl Budget {
         (size.whole + size.owed).saturating_sub(self.permits.available_permits()) * GRAIN_BYTES
     }
 
-    /// A buffer without memory yet; each growth waits at most `wait` for the budget.
+    /// A buffer without memory yet; its first waits at most `wait` for the budget, each growth a tenth of that.
     pub fn buffer(&self, wait: Duration) -> Buffer {
         Buffer { bytes: Vec::new(), booked: None, budget: self.clone(), wait }
     }
@@ -113,7 +113,9 @@ impl Buffer {
         if more == 0 {
             return Ok(());
         }
-        let fresh = self.budget.book(more, self.wait).await?;
+        // Those who hold some and want more could wait for each other, and whoever comes after them for all.
+        let wait = if self.booked.is_some() { self.wait / 10 } else { self.wait };
+        let fresh = self.budget.book(more, wait).await?;
         match &mut self.booked {
             Some(booked) => booked.merge(fresh),
             None => self.booked = Some(fresh),
@@ -247,6 +249,18 @@ mod tests {
         });
         assert_eq!(patient.reserve_total(4096).await, Ok(()));
         release.await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn those_who_want_more_do_not_hold_each_other_up() {
+        let budget = Budget::new(8 * 1024);
+        let (mut one, mut other) = (budget.buffer(Duration::from_secs(5)), budget.buffer(Duration::from_secs(5)));
+        assert_eq!((one.reserve_total(4096).await, other.reserve_total(4096).await), (Ok(()), Ok(())));
+        let began = tokio::time::Instant::now();
+        assert_eq!(one.reserve_total(8192).await, Err(Spent));
+        assert!(began.elapsed() < Duration::from_secs(1));
+        drop(one);
+        assert_eq!(other.reserve_total(8192).await, Ok(()));
     }
 
     #[tokio::test]

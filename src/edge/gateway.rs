@@ -199,7 +199,7 @@ impl ProxyHttp for Gateway {
                 translation.begin(parts, version);
             }
             headers::keep_streams_flowing(&mut parts.headers);
-            tell_limits(&mut parts.headers, exchange.limits_told());
+            tell_limits(&mut parts.headers, &exchange.limits_told(), exchange.dialect);
             for (name, value) in exchange.routing_headers() {
                 headers::tell(&mut parts.headers, name, value);
             }

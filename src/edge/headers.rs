@@ -235,6 +235,17 @@ fn tells_of_user(name: &str) -> bool {
     USERS.contains(&name) || USERS_BEGIN.iter().any(|start| name.starts_with(start))
 }
 
+/// Path and headers of a request together. Engines have limits of their own, from 8 KiB a line, and some close
+/// the connection on what is beyond: sent on, one request would make every node look broken.
+pub const HEAD_BYTES_MAX: usize = 32 << 10;
+
+/// Whether an engine may be bothered with a head of this size.
+pub fn fits(request: &RequestHeader) -> bool {
+    let target = request.uri.path_and_query().map_or(0, |target| target.as_str().len());
+    let lines = request.headers.iter().map(|(name, value)| name.as_str().len() + value.len());
+    lines.sum::<usize>() + target <= HEAD_BYTES_MAX
+}
+
 /// The client wants to go over to a web socket.
 pub fn wants_socket(request: &RequestHeader) -> bool {
     let mut offers = request.headers.get_all(UPGRADE).iter().flat_map(|value| value.as_bytes().split(|b| *b == b','));

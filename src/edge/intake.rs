@@ -10,16 +10,16 @@ use http::header::{AsHeaderName, UPGRADE};
 use pingora_core::Result;
 use pingora_proxy::Session;
 
-use super::body::{self, Body, BodyError};
+use super::body::{self, Body, BodyError, BodyLimits};
 use super::exchange::Exchange;
 use super::payload::Payload;
 use super::refusal::Refusal;
 use super::replay::Replay;
 use super::route::{self, Route};
-use super::{answer, cors, headers, local, manage};
+use super::{answer, cors, door, headers, local, manage};
 use crate::routing::ask::{Endpoint, Priority};
 use crate::routing::chain::hash_text;
-use crate::wire::peek::{PeekError, Peeked, peek, peek_form};
+use crate::wire::peek::{PeekError, Peeked, peek, peek_as_it_is, peek_form};
 
 /// Bodies above this are parsed on a thread that may block.
 const PARSED_INLINE_MAX_BYTES: usize = 1 << 20;
@@ -38,6 +38,7 @@ pub async fn take(session: &mut Session, exchange: &mut Exchange) -> Result<bool
     let (method, path) = (head.method.clone(), head.uri.path().to_string());
     let goes_round = headers::hops(head) >= headers::HOPS_MAX;
     let wants_socket = headers::wants_socket(head);
+    let fits = headers::fits(head);
     // Other protocols that a client offers to go over to are not taken up, nor told to anybody.
     session.req_header_mut().remove_header(&UPGRADE);
     exchange.begin(&path, &session.req_header().headers);
@@ -46,16 +47,20 @@ pub async fn take(session: &mut Session, exchange: &mut Exchange) -> Result<bool
         return Ok(true);
     }
     let route = route::of(&method, &path);
+    if !matches!(route, Route::Forward(_)) {
+        door::request_is_read();
+    }
     let known = if route.is_open() { Ok(()) } else { exchange.identify(session.req_header()) };
     let taken = match route {
+        _ if !fits => Err(Refusal::HeadTooLarge),
         _ if goes_round => Err(Refusal::GoesRound),
         _ if known.is_err() => known.map(|()| true),
         _ if wants_socket => Err(Refusal::WebSocket),
+        _ if body::is_framed_oddly(session) => Err(Refusal::Body(BodyError::FramedOddly)),
         Route::Local(local) => {
             local::serve(&exchange.ingress, session, local, exchange.tenant.as_deref()).await?;
             return Ok(true);
         }
-        _ if body::is_framed_twice(session.req_header()) => Err(Refusal::Body(BodyError::FramedTwice)),
         Route::Forward(endpoint) => understand(session, exchange, endpoint).await,
         Route::Manage(call) => manage::take(session, exchange, call).await,
         Route::WrongMethod { allow } => Err(Refusal::WrongMethod { allow }),
@@ -68,7 +73,7 @@ pub async fn take(session: &mut Session, exchange: &mut Exchange) -> Result<bool
     };
     exchange.refused(&refusal);
     // After broken framing nobody can tell where the next request would begin.
-    let unframed = matches!(refusal, Refusal::Body(BodyError::BadFraming(_) | BodyError::FramedTwice));
+    let unframed = matches!(refusal, Refusal::Body(BodyError::BadFraming(_) | BodyError::FramedOddly));
     if unframed {
         session.set_keepalive(None);
     }
@@ -89,10 +94,12 @@ async fn understand(session: &mut Session, exchange: &mut Exchange, endpoint: En
     if body::declared_bytes(session).is_none_or(|bytes| bytes > READ_BEFORE_REFUSAL_BYTES) {
         exchange.has_room(endpoint)?;
     }
-    let body = body::read(session, &exchange.ingress.body_limits(&exchange.plan)).await.map_err(Refusal::Body)?;
+    let limits = exchange.ingress.body_limits(&exchange.plan);
+    let body = body::read(session, &limits).await.map_err(Refusal::Body)?;
+    door::request_is_read();
     exchange.has_room(endpoint)?;
     let Peeked { mut ask, model_span, option_spans, usage_edit } =
-        parse(session, &body, endpoint).await?.map_err(Refusal::BadRequest)?;
+        parse(session, &body, endpoint, &limits).await?.map_err(Refusal::BadRequest)?;
     if let Some(name) = session_name(session, &exchange.plan.affinity.headers) {
         ask.session_name = Some(name);
     }
@@ -113,7 +120,12 @@ async fn understand(session: &mut Session, exchange: &mut Exchange, endpoint: En
     Ok(false)
 }
 
-async fn parse(session: &Session, body: &Body, endpoint: Endpoint) -> Result<Result<Peeked, PeekError>, Refusal> {
+async fn parse(
+    session: &Session,
+    body: &Body,
+    endpoint: Endpoint,
+    limits: &BodyLimits,
+) -> Result<Result<Peeked, PeekError>, Refusal> {
     if endpoint.takes_form() {
         let content_type = header_text(session, "content-type").unwrap_or_default();
         return Ok(peek_form(&body.bytes, content_type, endpoint));
@@ -121,8 +133,18 @@ async fn parse(session: &Session, body: &Body, endpoint: Endpoint) -> Result<Res
     if body.bytes.len() <= PARSED_INLINE_MAX_BYTES {
         return Ok(peek(&body.bytes, endpoint));
     }
-    let bytes = body.bytes.clone();
-    tokio::task::spawn_blocking(move || peek(&bytes, endpoint)).await.map_err(|_| Refusal::Internal)
+    let apart = |work: fn(&[u8], Endpoint) -> Result<Peeked, PeekError>| {
+        let bytes = body.bytes.clone();
+        tokio::task::spawn_blocking(move || work(&bytes, endpoint))
+    };
+    let found = apart(peek_as_it_is).await.map_err(|_| Refusal::Internal)?;
+    if !matches!(found, Err(PeekError::NotJson { .. })) {
+        return Ok(found);
+    }
+    // What has to be mended first is copied for it.
+    let mut copy = limits.memory.buffer(limits.memory_wait);
+    copy.reserve_total(body.bytes.len()).await.map_err(|spent| Refusal::Body(spent.into()))?;
+    apart(peek).await.map_err(|_| Refusal::Internal)
 }
 
 /// By which clients say that nobody waits for the answer. It can only lower a request.

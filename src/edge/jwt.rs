@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
+use serde_json::{Value, json};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -56,6 +57,10 @@ struct Looks {
     /// Since an unknown key was named and until the look for it is over.
     for_unknown: bool,
     last_for_unknown: Option<Instant>,
+    /// When keys last came from the URL.
+    fetched: Option<Instant>,
+    /// Why none have come since; `None`: the last look was good.
+    error: Option<String>,
 }
 
 impl Tokens {
@@ -104,10 +109,27 @@ impl Tokens {
         let mut looks = self.looks.lock();
         let is_long_ago = |last: Instant| now.saturating_duration_since(last) >= FETCH_FOR_UNKNOWN_EVERY;
         if !looks.for_unknown && looks.last_for_unknown.is_none_or(is_long_ago) {
-            *looks = Looks { due: now, for_unknown: true, last_for_unknown: Some(now) };
+            (looks.due, looks.for_unknown, looks.last_for_unknown) = (now, true, Some(now));
             self.sooner.notify_one();
         }
         looks.for_unknown
+    }
+
+    /// Where the keys are, how many, how old, and what is wrong; null: no tokens are taken.
+    pub fn to_json(&self) -> Value {
+        let looks = self.looks.lock();
+        let Some(in_force) = self.in_force.load_full() else { return Value::Null };
+        json!({
+            "jwks": in_force.jwt.jwks.to_string(),
+            "keys": in_force.keys().map_or(0, |keys| keys.iter().count()),
+            "age_s": looks.fetched.map(|at| at.elapsed().as_secs()),
+            "last_error": looks.error,
+        })
+    }
+
+    /// A look at the URL came to nothing.
+    fn failed(&self, why: &str) {
+        self.looks.lock().error = Some(why.to_owned());
     }
 
     fn due(&self) -> Instant {
@@ -132,6 +154,9 @@ impl Tokens {
         };
         looks.due = Instant::now() + if found.is_none() && url.is_some() { FETCH_AGAIN } else { FETCH_EVERY };
         looks.for_unknown = false;
+        if found.is_some() {
+            (looks.fetched, looks.error) = (Some(Instant::now()), None);
+        }
         // With the same keys, what they have proven stays.
         if let Some(keys) = found.filter(|keys| in_force.keys() != Some(keys)) {
             self.in_force.store(Some(Arc::new(InForce::of(in_force.jwt.clone(), Some(keys)))));
@@ -162,7 +187,7 @@ impl InForce {
 
 impl Default for Looks {
     fn default() -> Looks {
-        Looks { due: Instant::now(), for_unknown: false, last_for_unknown: None }
+        Looks { due: Instant::now(), for_unknown: false, last_for_unknown: None, fetched: None, error: None }
     }
 }
 

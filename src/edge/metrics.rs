@@ -53,6 +53,7 @@ pub struct Metrics {
     pub resumed_streams: IntCounterVec,
     /// Connections that found no descriptor left for them.
     pub connections_refused: IntCounter,
+    pub connections_displaced: IntCounter,
     pub tenants: TenantCounts,
     /// Clients that did not come to terms over TLS, or not in time.
     pub handshakes_failed: IntCounter,
@@ -141,6 +142,10 @@ impl Metrics {
             "warmgate_connections_refused_total",
             "Connections turned away since the system allows no more files",
         )?;
+        let connections_displaced = to.counter(
+            "warmgate_connections_displaced_total",
+            "Connections of clients closed without a request under way, to make room for others",
+        )?;
         let handshakes_failed = to.counter(
             "warmgate_tls_handshakes_failed_total",
             "TLS handshakes with clients that failed or took too long",
@@ -188,6 +193,7 @@ impl Metrics {
             reloads,
             reload_success,
             reload_success_at,
+            connections_displaced,
             standing,
             telling: Mutex::default(),
         })

@@ -5,9 +5,10 @@
 //! as it is and does not come by here.
 
 use super::body::BodyError;
-use super::headers::HOPS_MAX;
+use super::headers::{HEAD_BYTES_MAX, HOPS_MAX};
 use super::jwt::TokenFault;
 use super::manage::Unmanaged;
+use super::tenants::LimitsTold;
 use crate::routing::ask::Dialect;
 use crate::routing::limits::Over;
 use crate::routing::placement::Misplaced;
@@ -22,6 +23,8 @@ pub enum Refusal {
     WrongMethod {
         allow: &'static str,
     },
+    /// Its head is larger than any that an engine takes.
+    HeadTooLarge,
     /// It wants a web socket.
     WebSocket,
     /// It came by so many Warmgates that one of them must be before itself.
@@ -57,7 +60,7 @@ pub enum Refusal {
         limit: u32,
         retry_after_s: u64,
         /// What is left of each limit, as headers.
-        told: Vec<(&'static str, String)>,
+        told: LimitsTold,
     },
     // The fleet's.
     AllDown {
@@ -113,6 +116,7 @@ impl Refusal {
             Refusal::ModelNotAllowed { .. } => 403,
             Refusal::OverLimit { .. } => 429,
             Refusal::WrongMethod { .. } => 405,
+            Refusal::HeadTooLarge => 431,
             Refusal::GoesRound => 508,
             Refusal::WebSocket
             | Refusal::BadRequest(_)
@@ -139,6 +143,9 @@ impl Refusal {
         match self {
             Refusal::UnknownPath => "this path is not served here".into(),
             Refusal::WrongMethod { allow } => format!("this path takes {allow}"),
+            Refusal::HeadTooLarge => {
+                format!("the path and headers of this request are larger than {HEAD_BYTES_MAX} bytes together")
+            }
             Refusal::WebSocket => "web sockets are not spoken here; send a plain request with `stream: true` and read \
                                    its answer as it comes"
                 .into(),
@@ -309,7 +316,7 @@ fn body_status(error: &BodyError) -> u16 {
         BodyError::TooSlow => 408,
         BodyError::NoMemory => 503,
         BodyError::UnknownCoding(_) => 415,
-        BodyError::BadCoding(_) | BodyError::BadFraming(_) | BodyError::FramedTwice => 400,
+        BodyError::BadCoding(_) | BodyError::BadFraming(_) | BodyError::FramedOddly => 400,
         BodyError::ClientGone(_) => 499,
     }
 }

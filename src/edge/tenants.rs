@@ -7,12 +7,12 @@
 mod counts;
 mod models;
 mod salt;
+mod told;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use http::header::AUTHORIZATION;
-use http::{HeaderMap, HeaderName};
 use parking_lot::Mutex;
 use pingora::http::RequestHeader;
 use serde_json::{Value, json};
@@ -20,15 +20,15 @@ use serde_json::{Value, json};
 pub use counts::TenantCounts;
 use models::Models;
 use salt::Salt;
+pub use told::{LimitsTold, tell_limits};
 
-use super::headers;
 use super::jwt::{TokenFault, Tokens};
 use super::refusal::Refusal;
 use super::shared_fleet::SharedFleet;
 use crate::config::{self, KEY_CHARS_MAX, KeyHash, Plan};
 use crate::routing::ask::Priority;
 use crate::routing::chain::hash_text;
-use crate::routing::limits::{Booking, Left, Limits, Meter, Over, Refused, Used};
+use crate::routing::limits::{Booking, Limits, Meter, Over, Refused, Used};
 use crate::routing::moment::Moment;
 use crate::wire::edit::Edit;
 
@@ -167,7 +167,7 @@ impl Tenant {
     }
 
     /// What is left of its limits, as answers tell it.
-    pub fn limits_told(&self, now: Moment) -> Vec<(&'static str, String)> {
+    pub fn limits_told(&self, now: Moment) -> LimitsTold {
         self.told(&mut self.meter.lock(), now)
     }
 
@@ -209,39 +209,8 @@ impl Tenant {
         Refusal::OverLimit { over: refused.over, limit: limit.unwrap_or(0), retry_after_s, told }
     }
 
-    fn told(&self, meter: &mut Meter, now: Moment) -> Vec<(&'static str, String)> {
-        let requests = meter.requests_left(&self.limits, now);
-        let tokens = meter.tokens_left(&self.limits, now);
-        let rows = [(&REQUESTS, requests), (&TOKENS, tokens)];
-        rows.into_iter().filter_map(|(names, left)| Some(told_of(names, &left?))).flatten().collect()
-    }
-}
-
-/// As OpenAI calls them: what is allowed, what is left of it, and when all is back.
-const REQUESTS: [&str; 3] =
-    ["x-ratelimit-limit-requests", "x-ratelimit-remaining-requests", "x-ratelimit-reset-requests"];
-const TOKENS: [&str; 3] = ["x-ratelimit-limit-tokens", "x-ratelimit-remaining-tokens", "x-ratelimit-reset-tokens"];
-
-/// Of the node's own limits.
-const RATE_LIMITS: &str = "x-ratelimit-";
-
-fn told_of(names: &[&'static str; 3], left: &Left) -> [(&'static str, String); 3] {
-    let [limit, remaining, reset] = *names;
-    let reset_s = left.reset_in.as_secs_f64().ceil();
-    [(limit, left.limit.to_string()), (remaining, left.remaining.to_string()), (reset, format!("{reset_s:.0}s"))]
-}
-
-/// Says what is left, in place of what the node says of its own limits.
-pub fn tell_limits(headers: &mut HeaderMap, told: Vec<(&'static str, String)>) {
-    if told.is_empty() {
-        return;
-    }
-    let of_the_node = headers.keys().filter(|name| name.as_str().starts_with(RATE_LIMITS));
-    for name in of_the_node.cloned().collect::<Vec<_>>() {
-        headers.remove(name);
-    }
-    for (name, value) in told {
-        headers::tell(headers, HeaderName::from_static(name), value);
+    fn told(&self, meter: &mut Meter, now: Moment) -> LimitsTold {
+        LimitsTold { requests: meter.requests_left(&self.limits, now), tokens: meter.tokens_left(&self.limits, now) }
     }
 }
 

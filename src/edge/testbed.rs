@@ -378,7 +378,7 @@ impl ProxyHttp for Gate {
             Err(BodyError::TooSlow) => 408,
             Err(BodyError::NoMemory) => 503,
             Err(BodyError::UnknownCoding(_)) => 415,
-            Err(BodyError::BadCoding(_) | BodyError::BadFraming(_) | BodyError::FramedTwice) => 400,
+            Err(BodyError::BadCoding(_) | BodyError::BadFraming(_) | BodyError::FramedOddly) => 400,
         };
         session.respond_error(status).await?;
         body::discard(session, 64 << 20, Duration::from_secs(2)).await;

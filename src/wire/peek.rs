@@ -86,16 +86,17 @@ pub enum PeekError {
 /// Longest name of a model, in bytes: it goes into headers and logs.
 const NAME_LIMIT: usize = 256;
 
-/// Reads a JSON body that came to `endpoint`.
+/// Reads a JSON body that came to `endpoint`, and of those that are not quite JSON the ones which engines take.
+/// To mend such a body it is copied.
 pub fn peek(bytes: &[u8], endpoint: Endpoint) -> Result<Peeked, PeekError> {
-    let found = peek_strictly(bytes, endpoint);
+    let found = peek_as_it_is(bytes, endpoint);
     if !matches!(found, Err(PeekError::NotJson { .. })) {
         return found;
     }
     let mut mended = Cow::Borrowed(bytes);
     surrogate::mend(&mut mended);
     number::mend(&mut mended);
-    if matches!(mended, Cow::Owned(_)) { peek_strictly(&mended, endpoint) } else { found }
+    if matches!(mended, Cow::Owned(_)) { peek_as_it_is(&mended, endpoint) } else { found }
 }
 
 /// Reads a form that came to `endpoint`; its content type names the boundary of its parts.
@@ -125,7 +126,8 @@ pub fn peek_form(bytes: &[u8], content_type: &str, endpoint: Endpoint) -> Result
     })
 }
 
-fn peek_strictly(bytes: &[u8], endpoint: Endpoint) -> Result<Peeked, PeekError> {
+/// Reads a JSON body and copies none.
+pub fn peek_as_it_is(bytes: &[u8], endpoint: Endpoint) -> Result<Peeked, PeekError> {
     let body = read(bytes, endpoint)?;
     let (model, raw) = model(&body, endpoint.dialect())?;
     let model_span = span(bytes, raw);

@@ -1,8 +1,12 @@
 //! Who may ask the admin port.
 
+use tokio::process::Command;
+
 use crate::client::{Conn, Reply, Request};
 use crate::gate::{Gate, Settings};
+use crate::listen_tls;
 use crate::rig::node;
+use crate::tls::Authority;
 
 async fn ask(gate: &Gate, request: Request) -> Reply {
     Conn::open(gate.admin_address()).await.exchange(&request).await
@@ -59,4 +63,55 @@ async fn the_admin_port_closes_on_who_says_nothing() {
     let mut mute = Conn::open(gate.admin_address()).await;
     mute.write(b"GET / HT").await;
     assert!(mute.is_closed().await);
+}
+
+/// A command, where it asks, the token in its surroundings, and what comes of it.
+type Asked<'a> = (&'a [&'a str], &'a [&'a str], Option<&'a str>, i32, &'a str);
+
+#[tokio::test]
+async fn the_commands_show_the_token_over_tls_to_whom_they_believe() {
+    let node = node("n1").await;
+    let authority = Authority::new("ours");
+    let signed = authority.signs("localhost", 2090);
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).expect("a file");
+        path.display().to_string()
+    };
+    let token = file("token", "canary-token\n");
+    let body = file("body.json", r#"{"model": "moss:7b", "messages": [{"role": "user", "content": "a"}]}"#);
+    let yaml = format!(
+        "listen: [{{address: \"127.0.0.1:0\"}}]\nadmin: {{address: \"127.0.0.1:0\", token: {{file: \"{token}\"}}, \
+         tls: {{{}}}}}\nupstreams: [{{name: n1, url: \"{}\", engine: ollama}}]\n",
+        listen_tls::own(&signed),
+        node.url()
+    );
+    let gate = Gate::start(&Settings::raw(&yaml)).await;
+    let admin = format!("https://localhost:{}", gate.admin_address().port());
+    // As the one that runs has it, but for the port that the system chose.
+    let config = file("asked.yaml", &yaml);
+    let ca = authority.file().display().to_string();
+    let explain = ["explain", "--request", &body];
+    let cases: [Asked; 10] = [
+        (&["reload"], &["--ca", &ca, "--token", "canary-token"], None, 0, "nothing has changed"),
+        (&["reload"], &["--ca", &ca], Some("canary-token"), 0, "nothing has changed"),
+        (&["reload"], &["--ca", &ca, "-c", &config], None, 0, "nothing has changed"),
+        (&["drain", "n1"], &["--ca", &ca], Some("canary-token"), 0, "n1 drains"),
+        (&["resume", "n1"], &["--ca", &ca], Some("canary-token"), 0, "n1 takes new work"),
+        (&explain, &["--ca", &ca], Some("canary-token"), 0, "it would go to n1 now"),
+        (&explain, &["--ca", &ca], None, 1, "asks for its admin token"),
+        (&["reload"], &["--ca", &ca], Some("canary-other"), 1, "asks for its admin token"),
+        (&["reload"], &[], Some("canary-token"), 1, "tls error"),
+        (&["reload"], &["--ca", &token], None, 2, "holds no certificate"),
+    ];
+    for (command, more, variable, code, expected) in cases {
+        let mut program = Command::new(env!("CARGO_BIN_EXE_warmgate"));
+        program.env_remove("WARMGATE_ADMIN_TOKEN").args(command).args(["--admin", &admin]).args(more);
+        variable.map(|token| program.env("WARMGATE_ADMIN_TOKEN", token));
+        let output = program.output().await.expect("the program");
+        let text = String::from_utf8([output.stdout, output.stderr].concat()).expect("text");
+        assert_eq!(output.status.code(), Some(code), "{command:?} {more:?}: {text}");
+        assert!(text.contains(expected) && !text.contains("canary"), "{command:?} {more:?}: {text}");
+    }
 }

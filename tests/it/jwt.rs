@@ -14,6 +14,7 @@ use crate::patience::within;
 use crate::rig::node;
 use crate::talk::{Dialect, Talk};
 use crate::tenants::{by, tenants};
+use crate::tls::{Authority, front};
 use crate::upstream::{Polls, Upstream};
 
 /// A key of an issuer, under its name.
@@ -185,4 +186,32 @@ async fn becomes(gate: &Gate, token: &str, wanted: u16) {
         }
     };
     within(&format!("answers with {wanted}"), answered).await;
+}
+
+#[tokio::test]
+async fn keys_come_from_a_url_of_the_house_s_own_authority_and_their_state_is_shown() {
+    let (node, idp, signer) = (node("n1").await, node("idp").await, Signer::new("k1"));
+    idp.set_keys(signer.set());
+    let authority = Authority::new("ours");
+    let port = front(&idp, authority.signs("localhost", 2090), None).await;
+    let url = format!("https://localhost:{port}/keys");
+    let with_ca = format!("{url}\", ca: \"{}", authority.file().display());
+    for (jwks, is_believed) in [(&with_ca, true), (&url, false)] {
+        let gate = Gate::start(&settings(&node, jwks)).await;
+        let state = within("the keys to be fetched, or not", async {
+            loop {
+                let state = gate.status().await["jwt"].clone();
+                if state["keys"] == 1 || !state["last_error"].is_null() {
+                    break state;
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        })
+        .await;
+        assert_eq!(state["jwks"], json!(url));
+        assert_eq!(status(&gate, &signer.token("research", 60)).await, if is_believed { 200 } else { 503 }, "{state}");
+        assert_eq!(state["age_s"].is_u64(), is_believed, "{state}");
+        let error = state["last_error"].as_str().unwrap_or_default();
+        assert_eq!(error.contains("tls error"), !is_believed, "{state}");
+    }
 }

@@ -48,6 +48,11 @@ async fn connect(
     within("a handshake", TlsConnector::from(Arc::new(config)).connect(name, stream)).await
 }
 
+/// One that speaks HTTP/2.
+pub async fn connect_http2(gate: &Gate, authority: &Authority) -> TlsStream<TcpStream> {
+    connect(gate, authority, H2, None).await.expect("a handshake")
+}
+
 /// The answer to a GET of `/api/version`, to its end.
 async fn version(stream: &mut TlsStream<TcpStream>) -> io::Result<String> {
     stream.write_all(b"GET /api/version HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").await?;
@@ -64,15 +69,15 @@ fn certificate(stream: &TlsStream<TcpStream>) -> CertificateDer<'static> {
     connection.peer_certificates().expect("a certificate")[0].clone().into_owned()
 }
 
-fn listen(tls: &str, more: &str) -> String {
+pub fn listen(tls: &str, more: &str) -> String {
     format!("listen: [{{address: \"127.0.0.1:0\", tls: {{{tls}}}}}]\nadmin: {{address: \"127.0.0.1:0\"}}\n{more}")
 }
 
-fn own(signed: &Signed) -> String {
+pub fn own(signed: &Signed) -> String {
     format!("cert: \"{}\", key: \"{}\"", signed.cert_file.display(), signed.key_file.display())
 }
 
-fn upstream(node: &crate::upstream::Upstream) -> String {
+pub fn upstream(node: &crate::upstream::Upstream) -> String {
     format!("upstreams: [{{name: n1, url: \"{}\", engine: ollama}}]\n", node.url())
 }
 

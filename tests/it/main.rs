@@ -4,8 +4,10 @@
 //! fault from the field carry its number in their name (`can_01_…`).
 
 // The kit.
+mod bystander;
 mod client;
 mod exposition;
+mod frames;
 mod gate;
 mod http1;
 mod http2;
@@ -19,6 +21,10 @@ mod waiting;
 mod accounting;
 mod admin_token;
 mod apart;
+mod attack;
+mod attack_bodies;
+mod attack_connections;
+mod attack_http2;
 mod bad_input;
 mod balance;
 mod bodies;

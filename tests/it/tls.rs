@@ -67,7 +67,7 @@ impl Authority {
 
 /// TLS in front of a scripted node; the port it listens on. With an authority only for clients that show a
 /// certificate of its.
-async fn front(node: &Upstream, signed: Signed, clients: Option<&Authority>) -> u16 {
+pub async fn front(node: &Upstream, signed: Signed, clients: Option<&Authority>) -> u16 {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = rustls::ServerConfig::builder_with_provider(provider.clone());
     let config = config.with_safe_default_protocol_versions().expect("versions");

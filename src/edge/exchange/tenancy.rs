@@ -8,6 +8,7 @@ use pingora::http::RequestHeader;
 
 use super::Exchange;
 use crate::edge::refusal::Refusal;
+use crate::edge::tenants::LimitsTold;
 use crate::edge::verdict::Verdict;
 use crate::routing::ask::{Ask, Endpoint};
 use crate::routing::limits::{OUTPUT_TOKENS_GUESSED, Used, tokens_guessed};
@@ -64,7 +65,7 @@ impl Exchange {
     }
 
     /// What is left of its tenant's limits.
-    pub fn limits_told(&self) -> Vec<(&'static str, String)> {
+    pub fn limits_told(&self) -> LimitsTold {
         let counted = self.admitted.is_some() || self.receipt.charged_tokens.is_some();
         let tenant = self.tenant.as_ref().filter(|_| counted);
         tenant.map(|tenant| tenant.limits_told(self.ingress.fleet.now())).unwrap_or_default()

@@ -30,13 +30,14 @@ pub async fn look(ingress: &Ingress) {
     let fetched = fetch(&ingress.fetcher, &url).await;
     ingress.metrics.tenants.jwks_fetched(fetched.is_ok());
     if let Err(why) = &fetched {
+        ingress.tokens.failed(why);
         log::warn!("the keys of tokens at {url}: {why}; those from before stay in force");
     }
     ingress.tokens.looked(Some(&url), fetched.ok());
 }
 
 async fn fetch(fetcher: &Fetcher, url: &JwksUrl) -> Result<SigningKeys, String> {
-    let answer = fetcher.get(&Target::of(&url.server), &url.path, FETCH_MAX).await;
+    let answer = fetcher.get(&Target::of(&url.server).with_tls(url.ca.as_deref()), &url.path, FETCH_MAX).await;
     let answer = answer.map_err(|error| error.to_string())?;
     if !answer.status.is_success() {
         return Err(format!("it answers {}", answer.status));

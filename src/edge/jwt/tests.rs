@@ -234,7 +234,7 @@ fn what_is_no_token_is_a_key_and_garbage_is_garbage() {
 }
 
 fn url(path: &str) -> JwksUrl {
-    JwksUrl { server: "http://127.0.0.1:9".parse().unwrap(), path: path.into() }
+    JwksUrl { server: "http://127.0.0.1:9".parse().unwrap(), path: path.into(), ca: None }
 }
 
 #[test]
