@@ -312,6 +312,11 @@ impl Exchange {
         if let Some(carried) = &mut self.carried {
             carried.pass(chunk);
         }
+        let given = self.replay.as_ref().is_some_and(|replay| replay.given_bytes() > 0);
+        if given && !self.may_resume && self.payload.is_some() {
+            // No other node will be sent it.
+            self.payload = None;
+        }
     }
 
     /// What of the answer's bytes the client gets of those that go by; `None`: nothing yet.

@@ -76,12 +76,16 @@ impl Gateway {
     }
 }
 
+/// In a box: Pingora hands it on from future to future, and each of these has room for all of it, as long as the
+/// stream is open.
+type Context = Box<Exchange>;
+
 #[async_trait]
 impl ProxyHttp for Gateway {
-    type CTX = Exchange;
+    type CTX = Context;
 
-    fn new_ctx(&self) -> Exchange {
-        Exchange::new(self.ingress.clone())
+    fn new_ctx(&self) -> Context {
+        Box::new(Exchange::new(self.ingress.clone()))
     }
 
     /// Not the default: it registers a compressor, and streams must never be compressed.
@@ -89,17 +93,17 @@ impl ProxyHttp for Gateway {
         modules.add_module(Box::new(Leaves(self.ingress.clone())));
     }
 
-    async fn early_request_filter(&self, _: &mut Session, _: &mut Exchange) -> Result<()> {
+    async fn early_request_filter(&self, _: &mut Session, _: &mut Context) -> Result<()> {
         door::head_is_read();
         Ok(())
     }
 
-    async fn request_filter(&self, session: &mut Session, exchange: &mut Exchange) -> Result<bool> {
+    async fn request_filter(&self, session: &mut Session, exchange: &mut Context) -> Result<bool> {
         session.set_write_timeout(Some(exchange.plan.timeouts.client_write.0));
         intake::take(session, exchange).await
     }
 
-    async fn upstream_peer(&self, session: &mut Session, exchange: &mut Exchange) -> Result<Box<HttpPeer>> {
+    async fn upstream_peer(&self, session: &mut Session, exchange: &mut Context) -> Result<Box<HttpPeer>> {
         if let Some(carried) = &exchange.carried {
             if let (Some(replay), Some(body)) = (&exchange.replay, &carried.body) {
                 replay.prepare(body.clone(), carried.patience(&self.ingress), Delivery::default());
@@ -141,7 +145,7 @@ impl ProxyHttp for Gateway {
         _: &HttpPeer,
         _: std::os::fd::RawFd,
         _: Option<&Digest>,
-        exchange: &mut Exchange,
+        exchange: &mut Context,
     ) -> Result<()> {
         exchange.connected();
         Ok(())
@@ -151,7 +155,7 @@ impl ProxyHttp for Gateway {
         &self,
         session: &mut Session,
         request: &mut RequestHeader,
-        exchange: &mut Exchange,
+        exchange: &mut Context,
     ) -> Result<()> {
         headers::edit(request, |parts| {
             headers::introduce(parts, session, &exchange.plan.trusted_peers);
@@ -163,7 +167,7 @@ impl ProxyHttp for Gateway {
         &self,
         session: &mut Session,
         response: &mut ResponseHeader,
-        exchange: &mut Exchange,
+        exchange: &mut Context,
     ) -> Result<()> {
         exchange.told_to_wait(response);
         if let Some(cause) = exchange.cause_of(response) {
@@ -186,7 +190,7 @@ impl ProxyHttp for Gateway {
         &self,
         session: &mut Session,
         response: &mut ResponseHeader,
-        exchange: &mut Exchange,
+        exchange: &mut Context,
     ) -> Result<()> {
         if response.status.is_informational() {
             return Ok(());
@@ -218,7 +222,7 @@ impl ProxyHttp for Gateway {
         session: &mut Session,
         body: &mut Option<Bytes>,
         end_of_stream: bool,
-        exchange: &mut Exchange,
+        exchange: &mut Context,
     ) -> Result<Option<Duration>> {
         if let Some(chunk) = body {
             exchange.pass(chunk);
@@ -237,7 +241,7 @@ impl ProxyHttp for Gateway {
         &self,
         _: &mut Session,
         _: &HttpPeer,
-        exchange: &mut Exchange,
+        exchange: &mut Context,
         mut error: Box<Error>,
     ) -> Box<Error> {
         error.set_retry(exchange.give_up(Cause::ConnectFailed));
@@ -249,7 +253,7 @@ impl ProxyHttp for Gateway {
         _: &HttpPeer,
         session: &mut Session,
         mut error: Box<Error>,
-        exchange: &mut Exchange,
+        exchange: &mut Context,
         reused: bool,
     ) -> Box<Error> {
         let cut = Cut::of(&error);
@@ -297,7 +301,7 @@ impl ProxyHttp for Gateway {
         error
     }
 
-    async fn fail_to_proxy(&self, session: &mut Session, error: &Error, exchange: &mut Exchange) -> FailToProxy {
+    async fn fail_to_proxy(&self, session: &mut Session, error: &Error, exchange: &mut Context) -> FailToProxy {
         if exchange.streams_body() && body::is_bad_framing(error) && !has_begun(session) {
             let refusal = Refusal::Body(BodyError::BadFraming(Error::new_down(error.etype().clone())));
             exchange.refused(&refusal);
@@ -349,7 +353,7 @@ impl ProxyHttp for Gateway {
         FailToProxy { error_code: refusal.status(), can_reuse_downstream: sent.is_ok() }
     }
 
-    async fn logging(&self, session: &mut Session, _: Option<&Error>, exchange: &mut Exchange) {
+    async fn logging(&self, session: &mut Session, _: Option<&Error>, exchange: &mut Context) {
         if let Some(replay) = exchange.replay.take() {
             replay.restore(session);
         } else if exchange.streams_body() && has_begun(session) && !session.is_body_done() {
@@ -360,11 +364,11 @@ impl ProxyHttp for Gateway {
     }
 
     /// Pingora's own lines name addresses; ours say what it means.
-    fn suppress_error_log(&self, _: &Session, _: &Exchange, _: &Error) -> bool {
+    fn suppress_error_log(&self, _: &Session, _: &Context, _: &Error) -> bool {
         true
     }
 
-    fn suppress_proxy_warn_log(&self, _: &Session, _: &Exchange, _: &Error, _: ProxyWarnLogContext) -> bool {
+    fn suppress_proxy_warn_log(&self, _: &Session, _: &Context, _: &Error, _: ProxyWarnLogContext) -> bool {
         true
     }
 }

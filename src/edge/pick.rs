@@ -33,7 +33,7 @@ pub enum Placing {
 /// Chooses and books an upstream for `query`.
 pub fn pick(balancer: &LoadBalancer<FleetSelection>, fleet: &Arc<SharedFleet>, query: &Query) -> Placing {
     let key = key_of(query);
-    fleet.in_one_step(|| {
+    fleet.booking(|| {
         let booked = RefCell::new(None);
         // Pingora asks us for each backend in turn, best first, and stops at the first we accept.
         // What its health checks mean for a node the decision has weighed already.

@@ -14,7 +14,7 @@ use super::clock::Clock;
 use super::movers::Movers;
 use crate::routing::fleet::{Fleet, LeaseId, Outcome, Rules, UpstreamId};
 use crate::routing::moment::Moment;
-use crate::routing::select::{Decision, Query, decide};
+use crate::routing::select::{Decision, Query, Row, decide};
 
 pub struct SharedFleet {
     /// How to reach the requests behind the leases; a lock of its own, taken within the fleet's or alone.
@@ -28,11 +28,13 @@ struct State {
     fleet: Fleet,
     /// What the selection of the running critical section found.
     decision: Option<Decision>,
+    /// Only who can be booked is wanted of it.
+    books: bool,
 }
 
 impl SharedFleet {
     pub fn new(rules: Rules) -> SharedFleet {
-        let state = State { fleet: Fleet::new(rules), decision: None };
+        let state = State { fleet: Fleet::new(rules), decision: None, books: false };
         SharedFleet {
             clock: Clock::start(),
             state: ReentrantMutex::new(RefCell::new(state)),
@@ -50,6 +52,16 @@ impl SharedFleet {
         let state = self.state.lock();
         let mut state = state.borrow_mut();
         work(&mut state.fleet, self.clock.now())
+    }
+
+    /// The same for work that decides and books: the one that is admitted is all that `decide` returns.
+    pub fn booking<T>(&self, work: impl FnOnce() -> T) -> T {
+        self.in_one_step(|| {
+            self.state.lock().borrow_mut().books = true;
+            let done = work();
+            self.state.lock().borrow_mut().books = false;
+            done
+        })
     }
 
     /// Runs `work` with the lock held throughout; `with` and `decide` may be called from within.
@@ -79,7 +91,9 @@ impl SharedFleet {
         let state = self.state.lock();
         let mut state = state.borrow_mut();
         let decision = decide(&state.fleet, query, self.clock.now());
-        let order = decision.rows.iter().map(|row| row.upstream).collect();
+        let books = std::mem::take(&mut state.books);
+        let wanted = |row: &&Row| !books || decision.admitted == Some(row.holding);
+        let order = decision.rows.iter().filter(wanted).map(|row| row.upstream).collect();
         state.decision = Some(decision);
         order
     }
@@ -93,7 +107,7 @@ impl SharedFleet {
     pub fn with_decision<T>(&self, work: impl FnOnce(&mut Fleet, &Decision, Moment) -> T) -> Option<T> {
         let state = self.state.lock();
         let mut state = state.borrow_mut();
-        let State { fleet, decision } = &mut *state;
+        let State { fleet, decision, .. } = &mut *state;
         decision.as_ref().map(|decision| work(fleet, decision, self.clock.now()))
     }
 }

@@ -10,7 +10,7 @@ use crate::client::{Reply, Request};
 use crate::gate::{Gate, Settings};
 use crate::rig::{Single, node};
 use crate::talk::{Dialect, MODEL, Talk};
-use crate::upstream::{Model, Record, Upstream};
+use crate::upstream::{Hold, Model, Record, Script, Upstream};
 
 #[tokio::test]
 async fn bod_01_20_mib_of_pictures_arrive_intact() {
@@ -48,6 +48,25 @@ async fn bod_01_one_limit_holds_on_every_path_and_is_named() {
         }
     }
     assert_eq!(single.node.count(), 6, "what is refused is not sent on");
+}
+
+/// Once part of an answer is with its client nobody else is sent the request, however long the answer lasts.
+#[tokio::test]
+async fn a_body_is_let_go_of_when_its_answer_has_begun() {
+    let single = Single::with("limits: {body: 1MiB, memory_for_bodies: 1MiB}").await;
+    let (first, second) = (Hold::new(), Hold::new());
+    let line = "{\"model\":\"m\",\"message\":{\"role\":\"assistant\",\"content\":\"a\"},\"done\":false}\n";
+    single.node.next(Script::ndjson().chunk(line).hold(&first).chunk(line).hold(&second).finish());
+    let mut open = single.gate.post("/api/chat", chat_of_size(700_000)).await;
+    open.expect_piece().await;
+    first.open();
+    open.expect_piece().await;
+
+    let mut other = single.gate.post("/api/chat", chat_of_size(700_000)).await;
+    other.whole().await;
+
+    assert_eq!((open.status, other.status), (200, 200), "the first one's body would leave no room");
+    assert_same(&single.node.request(0).await, &chat_of_size(700_000), "the whole of it was sent");
 }
 
 #[tokio::test]

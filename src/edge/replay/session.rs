@@ -85,6 +85,18 @@ impl ReplaySession {
         Some(piece)
     }
 
+    /// Part of the answer is with the client: nobody else is sent this body, and a stream may last for hours.
+    fn let_go_of_body(&mut self) {
+        if self.attempt.body.is_empty() || self.sent_bytes < self.attempt.body.len() {
+            return;
+        }
+        (self.attempt.body, self.sent_bytes) = (Bytes::new(), 0);
+        let mut shared = self.shared.attempt.lock();
+        if shared.number == self.attempt.number {
+            shared.body = Bytes::new();
+        }
+    }
+
     /// Where the request is. A 100 or 103 is no answer; HTTP/1.1 sessions remember those, too.
     fn phase(&self) -> Phase {
         let has_begun = self.written().is_some_and(|header| !header.status.is_informational());
@@ -184,6 +196,9 @@ impl ReplaySession {
         };
         let ended = self.inner.response_duplex_vec(vec![task]).await?;
         self.shared.given_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        if bytes > 0 {
+            self.let_go_of_body();
+        }
         if ended {
             self.pulse = None;
         }
