@@ -8,6 +8,7 @@
 
 mod bounds;
 mod change;
+mod cluster;
 mod cors;
 mod engine;
 mod explain;
@@ -41,6 +42,7 @@ use std::io;
 use std::path::Path;
 
 pub use change::{Change, changes};
+pub use cluster::{Cluster, RedisForm, RedisUrl};
 pub use cors::Cors;
 pub use engine::{default_slots, engine_names};
 pub use files::Files;

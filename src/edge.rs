@@ -14,6 +14,7 @@ pub mod budget;
 pub mod caretaker;
 pub mod catalogue;
 pub mod clock;
+pub mod cluster;
 pub mod coding;
 pub mod complaint;
 pub mod cors;

@@ -12,6 +12,7 @@ pub mod budget;
 pub mod candidate;
 pub mod chain;
 pub mod conduct;
+pub mod elsewhere;
 pub mod estimate;
 pub mod fleet;
 pub mod group;

@@ -62,6 +62,14 @@ pub fn changes(old: &Plan, new: &Plan) -> Vec<Change> {
     if jwks(old).zip(jwks(new)).is_some_and(|(old, new)| old.to_string() == new.to_string() && old != new) {
         changes.push(Change::of("jwt.jwks", What::Changed));
     }
+    if old
+        .cluster
+        .as_ref()
+        .zip(new.cluster.as_ref())
+        .is_some_and(|(old, new)| old.redis.to_string() == new.redis.to_string() && old.redis != new.redis)
+    {
+        changes.push(Change::of("cluster.redis", What::Changed));
+    }
     if changes.is_empty() && old != new {
         changes.push(Change::of("", What::Changed));
     }

@@ -4,6 +4,7 @@
 
 use std::fmt::Write;
 
+use super::cluster::Cluster;
 use super::engine::default_slots;
 use super::listen_tls::ListenTls;
 use super::plan::{Admin, Auth, Group, GroupTarget, Plan, TenantLimits, Upstream, UsageProbe};
@@ -114,6 +115,8 @@ impl Plan {
             lines.row("", &constant);
         }
         self.explain_admission(lines);
+        let replicas = self.cluster.as_ref().map_or("no others are known of".to_owned(), Cluster::summary);
+        lines.row("replicas", &replicas);
         let affinity = &self.affinity;
         lines.row("sessions", &format!("kept {}, at most {}", affinity.ttl, affinity.max_sessions));
         lines.row("attempts", &format!("up to {} upstreams a request", self.resilience.attempts));

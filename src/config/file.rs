@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use http::HeaderName;
 use ipnet::IpNet;
 
+use super::cluster::RedisSource;
 use super::cors::Origins;
 use super::engine::EngineName;
 use super::node::Node;
@@ -48,6 +49,7 @@ section! {
         jwt: Jwt,
         cache_salt: bool,
         cache_salt_key: Source,
+        cluster: Cluster,
         server: Server,
         shutdown: Shutdown,
         log: Log,
@@ -171,6 +173,8 @@ section! {
 }
 
 section! { Jwt { jwks: String, ca: String, issuer: String, audience: String, claim: String, } }
+
+section! { Cluster { redis: RedisSource, prefix: String, } }
 
 section! { TenantLimits { rpm: u32, tpm: u32, concurrent: u32, } }
 

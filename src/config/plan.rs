@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use http::HeaderName;
 use serde::{Serialize, Serializer};
 
+use super::cluster::Cluster;
 use super::cors::Cors;
 use super::jwt::Jwt;
 use super::key::KeyHash;
@@ -65,6 +66,8 @@ pub struct Plan {
     pub cache_salt: bool,
     /// What salts are made with; `None`: others after each start.
     pub cache_salt_key: Option<Secret>,
+    /// Over what it agrees with other replicas; `None`: it is alone, or they agree by the hash of names only.
+    pub cluster: Option<Cluster>,
     pub server: Server,
     pub shutdown: Shutdown,
     pub log: Log,

@@ -5,6 +5,7 @@
 
 use std::path::Path;
 
+use super::cluster::Cluster;
 use super::file::{self, File};
 use super::jwt::Jwt;
 use super::listen_tls::ListenTls;
@@ -43,6 +44,7 @@ pub fn plan(written: File, folder: &Path, report: &mut Report) -> Plan {
     plan.jwt = written.jwt.and_then(|jwt| Jwt::of(jwt, folder, report));
     lay(&mut plan.cache_salt, written.cache_salt);
     plan.cache_salt_key = written.cache_salt_key.and_then(|source| fetch(&source, "cache_salt_key", folder, report));
+    plan.cluster = written.cluster.and_then(|cluster| Cluster::of(cluster, folder, report));
     let server = written.server.unwrap_or_default();
     lay(&mut plan.server.threads, server.threads);
     plan.server.upgrade_sock = server.upgrade_sock.map(|path| folder.join(path));

@@ -128,7 +128,7 @@ fn unknown_keys() {
     check(
         "? [a]\n: 1",
         &[
-            "1: ?: unknown key; known here: listen, admin, upstreams, models, routing, affinity, admission, resilience, timeouts, health, telemetry, limits, cors, usage_probe, management, routing_headers, trusted_peers, tenants, jwt, cache_salt, cache_salt_key, server, shutdown, log, tracing, state_file",
+            "1: ?: unknown key; known here: listen, admin, upstreams, models, routing, affinity, admission, resilience, timeouts, health, telemetry, limits, cors, usage_probe, management, routing_headers, trusted_peers, tenants, jwt, cache_salt, cache_salt_key, cluster, server, shutdown, log, tracing, state_file",
         ],
     );
 }

@@ -20,6 +20,7 @@ use subtle::ConstantTimeEq;
 use tokio::time::timeout;
 
 use super::catalogue::Drift;
+use super::cluster;
 use super::door;
 use super::ingress::Ingress;
 use super::node::Node;
@@ -173,6 +174,7 @@ impl Admin {
             "conflicts": conflicts.collect::<Vec<_>>(),
             "jwt": ingress.tokens.to_json(),
             "tenants": ingress.tenants().iter().map(|tenant| tenant.to_json(ingress.fleet.now())).collect::<Vec<_>>(),
+            "cluster": cluster::to_json(ingress),
             "last_reload": ingress.reloads.last().map(|record| record.to_json()),
         })
     }
@@ -331,6 +333,7 @@ fn node_json(fleet: &Fleet, node: &Node, now: Moment) -> Value {
         "warning": node.is_insecure().then_some(UNCHECKED),
         "in_flight": upstream.in_flight,
         "load": load.map(|load| json!({"running": load.running, "waiting": load.waiting})),
+        "elsewhere_requests": upstream.others.running,
         "foreign_requests": upstream.foreign_requests(now, fleet.rules.stale_after),
         "models": models.collect::<Vec<_>>(),
     })

@@ -16,6 +16,7 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 
+use super::cluster;
 use super::ingress::Ingress;
 use super::jwt;
 use super::lists;
@@ -72,6 +73,7 @@ impl BackgroundService for Caretaker {
             _ = lists::keep(self.ingress.clone()) => {}
             _ = movers::sweep(self.ingress.clone()) => {}
             _ = jwt::keep(self.ingress.clone()) => {}
+            _ = cluster::keep(self.ingress.clone()) => {}
             _ = state_file::keep(self.ingress.clone()) => {}
             _ = export::keep(self.ingress.clone()) => {}
         }

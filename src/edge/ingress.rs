@@ -12,6 +12,7 @@ use pingora_load_balancing::{Backends, LoadBalancer};
 
 use super::body::BodyLimits;
 use super::budget::Budget;
+use super::cluster::Cluster;
 use super::departure::Departure;
 use super::discovery::FleetDiscovery;
 use super::fetch::Fetcher;
@@ -57,6 +58,8 @@ pub struct Ingress {
     pub live: Arc<Live>,
     pub snapshots: Snapshots,
     pub metrics: Metrics,
+    /// Other replicas of the same Warmgate.
+    pub cluster: Arc<Cluster>,
     /// For the bodies of all requests.
     pub body_memory: Budget,
     /// Requests that are under way; the server waits for them when it stops.
@@ -120,6 +123,7 @@ impl Ingress {
             live: Arc::default(),
             snapshots: Snapshots::default(),
             metrics: Metrics::new()?,
+            cluster: Arc::default(),
             body_memory,
             active: Arc::default(),
             departure: Departure::default(),

@@ -114,7 +114,7 @@ async fn understand(session: &mut Session, exchange: &mut Exchange, endpoint: En
     if manage::unload::take(session, exchange, &ask, &payload).await? {
         return Ok(true);
     }
-    exchange.admit(&ask)?;
+    exchange.admit(&ask).await?;
     exchange.replay = Some(Replay::install(session, payload.bytes.clone(), exchange.ingress.departure.watch()));
     exchange.understood(ask, payload);
     Ok(false)

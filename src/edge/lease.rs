@@ -24,7 +24,14 @@ impl Lease {
 
     /// The first byte of a successful answer came.
     pub fn first_byte(&self, ask: &Ask) -> Learnt {
-        self.fleet.with(|fleet, now| fleet.first_byte(self.id, ask, now))
+        let (learnt, tells) = self.fleet.with(|fleet, now| {
+            let learnt = fleet.first_byte(self.id, ask, now);
+            (learnt, fleet.elsewhere.untold() > 0)
+        });
+        if tells {
+            self.fleet.news.notify_one();
+        }
+        learnt
     }
 
     /// Ends the booking.

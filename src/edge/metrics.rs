@@ -16,6 +16,7 @@ use prometheus::{Registry, TextEncoder};
 
 use super::catalogue;
 use super::clock::wall_ms;
+use super::cluster::ClusterCounts;
 use super::ingress::Ingress;
 use super::reload::{Outcome, Record};
 use super::resume;
@@ -55,6 +56,7 @@ pub struct Metrics {
     pub connections_refused: IntCounter,
     pub connections_displaced: IntCounter,
     pub tenants: TenantCounts,
+    pub cluster: ClusterCounts,
     /// Clients that did not come to terms over TLS, or not in time.
     pub handshakes_failed: IntCounter,
     /// Spans by what became of them.
@@ -138,6 +140,7 @@ impl Metrics {
         )?;
         let standing = Standing::new(to)?;
         let tenants = TenantCounts::new(to)?;
+        let cluster = ClusterCounts::new(to)?;
         let connections_refused = to.counter(
             "warmgate_connections_refused_total",
             "Connections turned away since the system allows no more files",
@@ -188,6 +191,7 @@ impl Metrics {
             resumed_streams,
             connections_refused,
             tenants,
+            cluster,
             handshakes_failed,
             spans,
             reloads,
@@ -225,6 +229,7 @@ impl Metrics {
         self.tenants.tell_running(&ingress.tenants(), now);
         let here = Here::of(ingress, self.pairs.labels().0.into_iter());
         self.forget(|node, model| here.has(node, model), now);
+        self.cluster.tell(ingress);
         self.standing.tell(ingress, self.pairs.labels());
         self.text()
     }

@@ -9,6 +9,7 @@ use std::cell::RefCell;
 use std::sync::OnceLock;
 
 use parking_lot::ReentrantMutex;
+use tokio::sync::Notify;
 
 use super::clock::Clock;
 use super::movers::Movers;
@@ -19,6 +20,8 @@ use crate::routing::select::{Decision, Query, Row, decide};
 pub struct SharedFleet {
     /// How to reach the requests behind the leases; a lock of its own, taken within the fleet's or alone.
     pub movers: Movers,
+    /// There is something to tell other replicas.
+    pub news: Notify,
     clock: Clock,
     state: ReentrantMutex<RefCell<State>>,
     on_release: OnceLock<Box<dyn Fn() + Send + Sync>>,
@@ -40,6 +43,7 @@ impl SharedFleet {
             state: ReentrantMutex::new(RefCell::new(state)),
             on_release: OnceLock::new(),
             movers: Movers::default(),
+            news: Notify::new(),
         }
     }
 

@@ -22,13 +22,15 @@ use models::Models;
 use salt::Salt;
 pub use told::{LimitsTold, tell_limits};
 
+use super::cluster::{Settled, Share, Taken};
+use super::ingress::Ingress;
 use super::jwt::{TokenFault, Tokens};
 use super::refusal::Refusal;
 use super::shared_fleet::SharedFleet;
 use crate::config::{self, KEY_CHARS_MAX, KeyHash, Plan};
 use crate::routing::ask::Priority;
 use crate::routing::chain::hash_text;
-use crate::routing::limits::{Booking, Limits, Meter, Over, Refused, Used};
+use crate::routing::limits::{Booking, Limits, Meter, Over, Refused, Stamp, Used};
 use crate::routing::moment::Moment;
 use crate::wire::edit::Edit;
 
@@ -156,14 +158,54 @@ impl Tenant {
         meter.look(&self.limits, 0, now).map_err(|refused| self.refusal(&mut meter, refused, now))
     }
 
-    /// Books a request that will use about so many tokens.
-    pub fn admit(self: &Arc<Tenant>, tokens: u64, fleet: &Arc<SharedFleet>) -> Result<Admitted, Refusal> {
+    /// Books a request that will use about so many tokens: here, and where other replicas share its limits there.
+    pub async fn admit(self: &Arc<Tenant>, tokens: u64, ingress: &Arc<Ingress>) -> Result<Admitted, Refusal> {
+        let (now, cluster) = (ingress.fleet.now(), &ingress.cluster);
+        let (mut admitted, stamp) = self.admit_here(tokens, &ingress.fleet)?;
+        match cluster.take(ingress, self, tokens, stamp, now).await {
+            None => {}
+            Some(Taken::Granted(share)) => admitted.share = Some(share),
+            Some(Taken::Refused(refused)) => {
+                admitted.settle(Used::Nothing);
+                return Err(self.refusal(&mut self.meter.lock(), refused, now));
+            }
+            Some(Taken::Unknown(share)) => {
+                admitted.share = Some(share);
+                let over = self.meter.lock().over_with_others(&self.limits, now);
+                if let Some(refused) = over {
+                    admitted.settle(Used::Nothing);
+                    return Err(self.refusal(&mut self.meter.lock(), refused, now));
+                }
+            }
+        }
+        Ok(admitted)
+    }
+
+    fn admit_here(self: &Arc<Tenant>, tokens: u64, fleet: &Arc<SharedFleet>) -> Result<(Admitted, Stamp), Refusal> {
         let now = fleet.now();
         let mut meter = self.meter.lock();
         match meter.admit(&self.limits, tokens, now) {
-            Ok(booking) => Ok(Admitted { tenant: self.clone(), booking: Some(booking), fleet: fleet.clone() }),
+            Ok(booking) => {
+                let admitted =
+                    Admitted { tenant: self.clone(), booking: Some(booking), share: None, fleet: fleet.clone() };
+                Ok((admitted, meter.stamp()))
+            }
             Err(refused) => Err(self.refusal(&mut meter, refused, now)),
         }
+    }
+
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// What runs here, for other replicas; `None`: nothing does.
+    pub fn stamp_running(&self) -> Option<Stamp> {
+        Some(self.meter.lock().stamp()).filter(|stamp| stamp.running > 0)
+    }
+
+    /// What all replicas have used together, and what others have running.
+    pub fn learn_used(&self, requests: u64, tokens: u64, others_running: u32, now: Moment) {
+        self.meter.lock().learn_used(requests, tokens, others_running, now);
     }
 
     /// What is left of its limits, as answers tell it.
@@ -218,6 +260,8 @@ impl Tenant {
 pub struct Admitted {
     tenant: Arc<Tenant>,
     booking: Option<Booking>,
+    /// Its part of the account of all replicas, where there is one.
+    share: Option<Share>,
     fleet: Arc<SharedFleet>,
 }
 
@@ -229,7 +273,14 @@ impl Admitted {
 
     fn end(&mut self, used: Used) -> u64 {
         let now = self.fleet.now();
-        self.booking.take().map_or(0, |booking| self.tenant.meter.lock().settle(booking, used, now))
+        let Some(booking) = self.booking.take() else { return 0 };
+        let (booked_tokens, is_void) = (booking.tokens(), used == Used::Nothing);
+        let mut meter = self.tenant.meter.lock();
+        let used_tokens = meter.settle(booking, used, now);
+        if let Some(share) = self.share.take() {
+            share.settle(Settled { booked_tokens, used_tokens, is_void, stamp: meter.stamp() });
+        }
+        used_tokens
     }
 }
 

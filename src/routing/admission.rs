@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::ask::Priority;
+use super::elsewhere::Others;
 use super::fleet::{Fleet, HoldingId, UpstreamId};
 use super::laws;
 use super::moment::Moment;
@@ -69,7 +70,11 @@ impl Fleet {
         let (slots, rules) = (f64::from(slots.count), &self.rules.admission);
         // The cast floors, at less than a call of the library's `floor` costs.
         let at_most = |share: f64| f64::from((slots * share) as u32).max(1.0);
-        let in_all = f64::from(holding.running) < at_most(1.0 + rules.engine_queue);
+        let most = at_most(1.0 + rules.engine_queue);
+        let in_all = match holding.others {
+            Others { replicas: 0, .. } => f64::from(holding.running) < most,
+            others => self.is_in_its_share(holding, others, most),
+        };
         // Engines serve in order: batch that waits there would have its slot before whoever is interactive
         // and comes next. One may, so that there is always some on its way.
         let batch_fits = || {
@@ -78,6 +83,14 @@ impl Fleet {
         };
         let unreserved = class == Priority::Interactive || rules.reserve_for_interactive <= 0.0;
         in_all && (unreserved || holding.batch_running == 0 || batch_fits())
+    }
+
+    /// Whether this replica may give a node one more where others use it, too. Each has its share for itself, so that
+    /// none starves; what is left of the whole is everybody's unless somebody waits for their share.
+    fn is_in_its_share(&self, holding: &Holding, others: Others, most: f64) -> bool {
+        let share = (most / f64::from(others.replicas + 1)).ceil();
+        let all = f64::from(holding.running.saturating_add(others.running));
+        f64::from(holding.running) < share || others.waiting == 0 && all < most
     }
 
     /// Lets a request wait, counted where `at` says.

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use super::ask::{Ask, Priority};
 use super::budget::RetryBudget;
+use super::elsewhere::Elsewhere;
 use super::estimate::Work;
 use super::moment::Moment;
 use super::prefix::{Left, Prefixes};
@@ -43,7 +44,7 @@ pub struct LeaseId(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Asked {
     pub at: Moment,
-    /// Our own requests that ran a model there.
+    /// Our own requests that ran a model there, and those of other replicas.
     pub running: u32,
 }
 
@@ -88,6 +89,8 @@ pub struct Fleet {
     pub sessions: Sessions,
     pub prefixes: Prefixes,
     pub retries: RetryBudget,
+    /// Other replicas of the same fleet.
+    pub elsewhere: Elsewhere,
 }
 
 /// Models remembered in all, over all upstreams. An upstream that invents names must not fill memory.
@@ -146,13 +149,18 @@ impl Fleet {
             sessions: Sessions::new(rules.max_sessions, rules.session_ttl),
             prefixes: Prefixes::new(rules.session_ttl),
             retries: RetryBudget::default(),
+            elsewhere: Elsewhere::default(),
             rules,
         }
     }
 
     /// Another upstream; `None`: there are as many as there may be.
     pub fn join(&mut self, spec: Spec) -> Option<UpstreamId> {
-        self.upstreams.join(Upstream::new(spec))
+        let upstream = Upstream::new(spec);
+        let node = upstream.name_hash;
+        let id = self.upstreams.join(upstream)?;
+        self.elsewhere.joined(node, id);
+        Some(id)
     }
 
     /// An upstream takes no new work from now on. What runs there finishes; then it is forgotten. Pins
@@ -160,6 +168,7 @@ impl Fleet {
     pub fn leave(&mut self, id: UpstreamId) {
         let Some(upstream) = self.upstreams.get_mut(id) else { return };
         upstream.leaving = true;
+        self.elsewhere.left(upstream.name_hash, id);
         for held in upstream.holdings.values() {
             self.holdings[held.0 as usize].listed = false;
         }
@@ -211,7 +220,8 @@ impl Fleet {
         if upstream.read_at.is_some_and(|latest| asked.at < latest) {
             return;
         }
-        // The engine counted at some moment in between: what was ours at either end is not foreign.
+        // The engine counted at some moment in between: what was ours, or another replica's, at either end is not
+        // foreign.
         let ours = self.running_on(id).max(asked.running);
         let upstream = &mut self.upstreams[id];
         upstream.read_at = Some(asked.at);
@@ -243,8 +253,9 @@ impl Fleet {
     }
 
     fn running_on(&self, id: UpstreamId) -> u32 {
-        let held = self.upstreams.get(id).map(|upstream| upstream.holdings.values());
-        held.into_iter().flatten().map(|held| self.holding(*held).running).sum()
+        let Some(upstream) = self.upstreams.get(id) else { return 0 };
+        let ours: u32 = upstream.holdings.values().map(|held| self.holding(*held).running).sum();
+        ours.saturating_add(upstream.others.running)
     }
 
     /// An upstream answered that it does not have a model after all. It gets no more requests for it
@@ -291,7 +302,9 @@ impl Fleet {
         let start = match () {
             _ if cold => Start::ColdModel,
             _ if holding.running >= slots => Start::Queued,
-            _ if holding.running.saturating_add(foreign) >= slots => Start::Foreign,
+            _ if holding.running.saturating_add(foreign).saturating_add(holding.others.running) >= slots => {
+                Start::Foreign
+            }
             _ => Start::FreeSlot,
         };
         let runs_model = ask.endpoint.runs_model();
@@ -368,6 +381,7 @@ impl Fleet {
             let before = self.sessions.pin(ask, booking.upstream, now);
             let rested = |pin: Pin| booking.booked_at.since(pin.rests_since).saturating_sub(booking.waited);
             self.prefixes.turn(before.map(rested));
+            self.tell_turn(ask, booking.holding, now);
         }
         laws::check(self);
         learnt

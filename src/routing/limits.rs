@@ -74,12 +74,42 @@ pub struct Left {
     pub reset_in: Duration,
 }
 
+/// How many requests run after one was admitted or has ended. Of several of one meter that with the highest number
+/// is the latest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stamp {
+    pub number: u64,
+    pub running: u32,
+}
+
 /// What a tenant has used of late.
 #[derive(Clone, Debug, Default)]
 pub struct Meter {
     requests: Minute,
     tokens: Minute,
     running: u32,
+    stamps: u64,
+    others: Others,
+}
+
+/// What it has used at other replicas, as last told.
+#[derive(Clone, Copy, Debug, Default)]
+struct Others {
+    requests: u64,
+    tokens: u64,
+    running: u32,
+    told_at: Moment,
+}
+
+/// So long counts what others were said to have running.
+const OTHERS_RUN: Duration = Duration::from_secs(2);
+
+impl Others {
+    /// What is left of it, as its minute passes; nobody knows in which seconds it was used.
+    fn left(&self, count: u64, now: Moment) -> u64 {
+        let passed = now.since(self.told_at).as_secs_f64() / SECONDS as f64;
+        (count as f64 * (1.0 - passed).max(0.0)).ceil() as u64
+    }
 }
 
 impl Meter {
@@ -120,12 +150,50 @@ impl Meter {
 
     pub fn requests_left(&mut self, limits: &Limits, now: Moment) -> Option<Left> {
         self.turn(now);
-        Some(self.requests.left(limits.requests_a_minute?, now))
+        let elsewhere = self.others.left(self.others.requests, now);
+        Some(self.requests.left(limits.requests_a_minute?, now).less(elsewhere))
     }
 
     pub fn tokens_left(&mut self, limits: &Limits, now: Moment) -> Option<Left> {
         self.turn(now);
-        Some(self.tokens.left(limits.tokens_a_minute?, now))
+        let elsewhere = self.others.left(self.others.tokens, now);
+        Some(self.tokens.left(limits.tokens_a_minute?, now).less(elsewhere))
+    }
+
+    /// How many run now, numbered.
+    pub fn stamp(&mut self) -> Stamp {
+        self.stamps += 1;
+        Stamp { number: self.stamps, running: self.running }
+    }
+
+    /// What all replicas have used together, and what others have running.
+    pub fn learn_used(&mut self, requests: u64, tokens: u64, others_running: u32, now: Moment) {
+        self.turn(now);
+        self.others = Others {
+            requests: requests.saturating_sub(self.requests.sum),
+            tokens: tokens.saturating_sub(self.tokens.sum),
+            running: others_running,
+            told_at: now,
+        };
+    }
+
+    /// The limit that is gone over if what others were last said to use is counted, by who is admitted already.
+    pub fn over_with_others(&mut self, limits: &Limits, now: Moment) -> Option<Refused> {
+        self.turn(now);
+        let fresh = now.since(self.others.told_at) < OTHERS_RUN;
+        let running = self.running.saturating_add(if fresh { self.others.running } else { 0 });
+        if limits.concurrent.is_some_and(|limit| running > limit) {
+            return Some(Refused { over: Over::Concurrent, free_in: None });
+        }
+        let others = self.others;
+        let rows = [
+            (Over::Requests, &self.requests, limits.requests_a_minute, others.requests),
+            (Over::Tokens, &self.tokens, limits.tokens_a_minute, others.tokens),
+        ];
+        rows.into_iter().find_map(|(over, minute, limit, elsewhere)| {
+            let too_many = minute.sum.saturating_add(others.left(elsewhere, now)).saturating_sub(u64::from(limit?));
+            (too_many > 0).then(|| Refused { over, free_in: Some(minute.free_in(too_many, now)) })
+        })
     }
 
     /// Requests and tokens of the last minute, and requests that run or wait.
@@ -157,6 +225,21 @@ impl Meter {
         self.requests.turn(second(now));
         self.tokens.turn(second(now));
         self.requests.newest
+    }
+}
+
+impl Left {
+    /// So much of it is used elsewhere; all of that is back in a minute.
+    fn less(self, elsewhere: u64) -> Left {
+        let reset_in = if elsewhere > 0 { self.reset_in.max(Duration::from_secs(60)) } else { self.reset_in };
+        Left { remaining: self.remaining.saturating_sub(elsewhere), reset_in, ..self }
+    }
+}
+
+impl Booking {
+    /// What it was guessed to use.
+    pub fn tokens(&self) -> u64 {
+        self.tokens
     }
 }
 

@@ -6,6 +6,7 @@
 //! Engines that count what they found in their cache correct the belief. Bounded in copies of links (L8).
 
 mod cache;
+mod elsewhere;
 mod index;
 mod prospect;
 mod returning;
@@ -220,7 +221,7 @@ impl Prefixes {
                 }
             }
         };
-        self.settle(lease, stay, place, now);
+        self.settle(Some(lease), stay, place, now);
     }
 
     fn place_anywhere(&mut self, lease: LeaseId, stay: &mut Stay, now: Moment) {
@@ -230,7 +231,7 @@ impl Prefixes {
                 0..cache::MAX_PLACES => self.new_place(stay.holding, now),
                 _ => return,
             };
-            self.settle(lease, stay, place, now);
+            self.settle(Some(lease), stay, place, now);
         }
     }
 
@@ -244,11 +245,12 @@ impl Prefixes {
         self.stays.insert(next, stay);
     }
 
-    fn settle(&mut self, lease: LeaseId, stay: &mut Stay, at: PlaceId, now: Moment) {
+    /// Whoever has no lease leaves the place free.
+    fn settle(&mut self, lease: Option<LeaseId>, stay: &mut Stay, at: PlaceId, now: Moment) {
         let (found, used_s) = self.held(&stay.links, at);
         let reading = &mut self.caches[stay.holding.0 as usize].reading;
         let first = reading.first().and_then(|(_, since)| Some(*since)).map_or(u32::MAX, seconds);
-        reading.insert((lease, now));
+        reading.extend(lease.map(|lease| (lease, now)));
         stay.placed = Some(Placed {
             place: at,
             at: now,
@@ -262,7 +264,7 @@ impl Prefixes {
         };
         let place = &mut self.places[at as usize];
         if per_slot {
-            place.busy = Some(lease);
+            place.busy = lease;
             place.answer_tokens = 0;
             while place.list.copies > stay.links.len() as u32 {
                 self.index.drop_oldest(&mut place.list);

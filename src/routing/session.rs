@@ -46,6 +46,25 @@ pub struct PinRecord {
     continued: bool,
 }
 
+/// A pin as replicas tell each other of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SharedPin {
+    pub key: u64,
+    pub root: u64,
+    pub previous: u64,
+    pub turns: u32,
+}
+
+/// Where others may keep what is not known here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Candidates {
+    pub root: u64,
+    /// The surest first.
+    pub keys: Vec<u64>,
+    /// Of a stored response, whose maker must be found.
+    pub response: Option<u64>,
+}
+
 pub struct Sessions {
     pins: Aged<Pin>,
     /// How often anything was remembered.
@@ -56,6 +75,12 @@ pub struct Sessions {
 /// Pins kept for each session of `max_sessions`: its latest end, the end before (a turn is often
 /// asked again or edited), and its name.
 const PINS_PER_SESSION: usize = 3;
+
+/// Ends of a prompt under which others are asked for its pin. The one before is a few ends back.
+const CANDIDATES_MAX: usize = 16;
+
+/// Clocks of replicas differ by no more than this; of pins closer in time the one with more turns is the later.
+const CLOCKS_AGREE: Duration = Duration::from_secs(1);
 
 impl Sessions {
     pub fn new(max_sessions: usize, ttl: Duration) -> Sessions {
@@ -115,23 +140,20 @@ impl Sessions {
 
     /// Remembers the `context` that an answer handed out: a later prompt which begins with it goes on
     /// from here. Its hash is that of the link such a prompt begins with.
-    pub fn pin_context(&mut self, ask: &Ask, context: u64, upstream: UpstreamId, now: Moment) {
-        let key = mix(domain(ask), context);
-        self.written += 1;
-        self.pins.insert(
-            key,
-            Pin { upstream, at: now, rests_since: now, turns: 1, root: key, previous: 0, continued: false },
-        );
+    pub fn pin_context(&mut self, ask: &Ask, context: u64, upstream: UpstreamId, now: Moment) -> SharedPin {
+        self.pin_alone(mix(domain(ask), context), upstream, now)
     }
 
     /// Remembers who made a response that may be stored there: only the maker can go on from it.
-    pub fn pin_response(&mut self, ask: &Ask, response: u64, upstream: UpstreamId, now: Moment) {
-        let key = response_key(ask, response);
+    pub fn pin_response(&mut self, ask: &Ask, response: u64, upstream: UpstreamId, now: Moment) -> SharedPin {
+        self.pin_alone(response_key(ask, response), upstream, now)
+    }
+
+    fn pin_alone(&mut self, key: u64, upstream: UpstreamId, now: Moment) -> SharedPin {
         self.written += 1;
-        self.pins.insert(
-            key,
-            Pin { upstream, at: now, rests_since: now, turns: 1, root: key, previous: 0, continued: false },
-        );
+        let pin = Pin { upstream, at: now, rests_since: now, turns: 1, root: key, previous: 0, continued: false };
+        self.pins.insert(key, pin);
+        SharedPin { key, root: key, previous: 0, turns: 1 }
     }
 
     /// Who made the response that `ask` goes on from, if that is remembered.
@@ -167,6 +189,56 @@ impl Sessions {
         }
         let PinRecord { key, turns, root, previous, continued, .. } = *record;
         self.pins.insert(key, Pin { upstream, at, rests_since: at, turns, root, previous, continued });
+        self.written += 1;
+        true
+    }
+
+    /// The pin of the turn that `ask` is, as others are told of it, and its second key.
+    pub fn shared(&self, ask: &Ask) -> Option<(SharedPin, Option<u64>)> {
+        let domain = domain(ask);
+        let key = ask.chain.end()?.within(domain);
+        let pin = self.pins.get(key)?;
+        let named = name_key(ask, domain).filter(|key| self.pins.get(*key).is_some_and(|named| named.root == pin.root));
+        Some((SharedPin { key, root: pin.root, previous: pin.previous, turns: pin.turns }, named))
+    }
+
+    /// Where others may know more of the conversation of `ask`: if it goes on from a turn of which nothing is
+    /// known here, or nothing since `sure_since`.
+    pub fn candidates(&self, ask: &Ask, sure_since: Moment, now: Moment) -> Option<Candidates> {
+        let domain = domain(ask);
+        let root = ask.chain.root()?.within(domain);
+        let response = ask.previous_response.map(|response| response_key(ask, response));
+        let response = response.filter(|key| self.live(*key, now).is_none());
+        let is_sure = self.find(ask, now).is_some_and(|pin| pin.at >= sure_since);
+        let first = (ask.chain.root as usize).min(ask.chain.links.len().saturating_sub(1));
+        let ends = || ask.chain.links.iter().skip(first).rev().filter(|link| link.ends_message);
+        let goes_on = ends().nth(1).is_some();
+        let ends = ends().map(|link| link.within(domain)).take(CANDIDATES_MAX);
+        let keys: Vec<u64> =
+            if goes_on && !is_sure { name_key(ask, domain).into_iter().chain(ends).collect() } else { Vec::new() };
+        (response.is_some() || !keys.is_empty()).then_some(Candidates { root, keys, response })
+    }
+
+    /// A pin that another replica made at `at`; false: it has expired, or what is known here is later.
+    pub fn learn(&mut self, told: &SharedPin, upstream: UpstreamId, at: Moment, now: Moment) -> bool {
+        let SharedPin { key, root, previous, turns } = *told;
+        if now.since(at) >= self.ttl {
+            return false;
+        }
+        if let Some(known) = self.live(key, now) {
+            let later = match () {
+                _ if at > known.at + CLOCKS_AGREE => true,
+                _ if known.at > at + CLOCKS_AGREE => false,
+                _ => (turns, at) > (known.turns, known.at),
+            };
+            if known.root != root || !later {
+                return false;
+            }
+        }
+        if previous != 0 && previous != key {
+            self.continue_from(previous);
+        }
+        self.pins.insert(key, Pin { upstream, at, rests_since: at, turns, root, previous, continued: false });
         self.written += 1;
         true
     }

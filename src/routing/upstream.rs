@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::ask::{Ask, Dialect, Endpoint};
 use super::breaker::Breaker;
 use super::chain::hash_text;
+use super::elsewhere::Others;
 use super::estimate::Speed;
 use super::fleet::{HoldingId, LeaseId, Rules, UpstreamId};
 use super::line::Line;
@@ -99,6 +100,8 @@ pub struct Upstream {
     /// Live leases, for all models.
     pub in_flight: u32,
     pub(super) foreign: Option<Foreign>,
+    /// What other replicas have here, for all models.
+    pub others: Others,
     /// An operator takes it out of service, whatever is configured.
     pub told_to_drain: bool,
     /// It has left, and is forgotten when the last of its requests is over.
@@ -147,6 +150,8 @@ pub struct Holding {
     pub waiting: u32,
     /// Of these, those of batch requests.
     pub batch_waiting: u32,
+    /// What other replicas have here.
+    pub others: Others,
     /// Live leases whose first byte has come.
     pub answering: u32,
     /// These, and when the first byte of each came.
@@ -200,6 +205,7 @@ impl Upstream {
             read_at: None,
             in_flight: 0,
             foreign: None,
+            others: Others::default(),
             told_to_drain: false,
             leaving: false,
             answered_at: None,
@@ -315,6 +321,7 @@ impl Holding {
             batch_running: 0,
             waiting: 0,
             batch_waiting: 0,
+            others: Others::default(),
             answering: 0,
             answers: Vec::new(),
             line: Line::default(),

@@ -7,6 +7,7 @@ pub mod nodes;
 pub mod peer;
 pub mod product;
 pub mod record;
+pub mod replicas;
 
 use std::collections::HashMap;
 use std::sync::Arc;

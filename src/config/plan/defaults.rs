@@ -36,6 +36,7 @@ impl Default for Plan {
             jwt: None,
             cache_salt: false,
             cache_salt_key: None,
+            cluster: None,
             server: Server { threads: 0, upgrade_sock: None, pid_file: None },
             shutdown: Shutdown { grace: minutes(5) },
             log: Log { access: AccessLog::Json },

@@ -27,6 +27,9 @@ impl Exchange {
     /// Chooses and books the node for the next attempt; waits for one where all that could serve are busy.
     pub async fn choose(&mut self, session: &mut Session) -> Result<Arc<Node>, Unplaced> {
         let query = self.query.as_ref().ok_or(Refusal::Internal)?;
+        if query.tried.is_empty() {
+            self.ingress.cluster.learn_of(&query.ask, &self.ingress).await;
+        }
         let at_most = self.plan.admission.queue_timeout.0.saturating_sub(self.waited);
         let decision = match self.ingress.waiting_room.enter(query, at_most) {
             Entered::Booked(picked) => return Ok(self.settle(*picked)?),

@@ -22,9 +22,8 @@ impl Exchange {
         if let (Some(current), Some(query)) = (&self.current, &self.query) {
             let (ask, upstream) = (&query.ask, current.node.id);
             self.ingress.fleet.with(|fleet, now| {
-                let sessions = &mut fleet.sessions;
-                observed.context.into_iter().for_each(|context| sessions.pin_context(ask, context, upstream, now));
-                observed.response_id.into_iter().for_each(|id| sessions.pin_response(ask, id, upstream, now));
+                observed.context.into_iter().for_each(|context| fleet.learn_context(ask, context, upstream, now));
+                observed.response_id.into_iter().for_each(|id| fleet.learn_response(ask, id, upstream, now));
             });
         }
         match self.receipt.status {

@@ -57,9 +57,9 @@ impl Exchange {
     }
 
     /// Counts the request among its tenant's from now on; calls that run no model are not counted.
-    pub fn admit(&mut self, ask: &Ask) -> Result<(), Refusal> {
+    pub async fn admit(&mut self, ask: &Ask) -> Result<(), Refusal> {
         if let Some(tenant) = self.tenant.as_ref().filter(|_| ask.endpoint.runs_model()) {
-            self.admitted = Some(tenant.admit(tokens_guessed(ask), &self.ingress.fleet)?);
+            self.admitted = Some(tenant.admit(tokens_guessed(ask), &self.ingress).await?);
         }
         Ok(())
     }

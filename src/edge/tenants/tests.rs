@@ -57,11 +57,12 @@ fn without_tenants_everything_is_open() {
     assert_eq!(who(&Tenants::of(&Plan::default()), &[("x-api-key", "anything")]), Ok(None));
 }
 
-#[test]
-fn what_was_used_is_kept_by_name_through_a_change() {
-    let ingress = Ingress::new(plan(vec![tenant("a", &["key-a"], Some(2)), tenant("b", &["key-b"], None)])).unwrap();
+#[tokio::test]
+async fn what_was_used_is_kept_by_name_through_a_change() {
+    let plan_of = |tenants| Arc::new(Ingress::new(plan(tenants)).unwrap());
+    let ingress = plan_of(vec![tenant("a", &["key-a"], Some(2)), tenant("b", &["key-b"], None)]);
     let before = ingress.tenants().named("a").unwrap().clone();
-    let running = before.admit(0, &ingress.fleet).unwrap();
+    let running = before.admit(0, &ingress).await.unwrap();
     ingress.metrics.tenants.request("b", crate::edge::verdict::Verdict::Ok);
 
     ingress.renew_tenants(&plan(vec![tenant("c", &["key-c"], None), tenant("a", &["key-a2"], Some(2))]));
@@ -69,22 +70,22 @@ fn what_was_used_is_kept_by_name_through_a_change() {
     let tenants = ingress.tenants();
     let after = tenants.named("a").unwrap();
     assert_eq!(after.running(ingress.fleet.now()), 1);
-    let _second = after.admit(0, &ingress.fleet).unwrap();
-    assert_eq!(after.admit(0, &ingress.fleet).err().map(|refusal| refusal.status()), Some(429));
+    let _second = after.admit(0, &ingress).await.unwrap();
+    assert_eq!(after.admit(0, &ingress).await.err().map(|refusal| refusal.status()), Some(429));
     running.settle(Used::Nothing);
     assert_eq!(after.running(ingress.fleet.now()), 1);
-    assert!(after.admit(0, &ingress.fleet).is_ok());
+    assert!(after.admit(0, &ingress).await.is_ok());
     assert_eq!(who(&tenants, &[("x-api-key", "key-a")]), Err(401));
     assert_eq!(who(&tenants, &[("x-api-key", "key-a2")]), Ok(Some("a".into())));
     let text = String::from_utf8(ingress.metrics.text()).unwrap();
     assert!(!text.contains("tenant=\"b\""), "{text}");
 }
 
-#[test]
-fn a_request_that_is_dropped_gives_its_place_back() {
-    let ingress = Ingress::new(plan(vec![tenant("a", &["key-a"], None)])).unwrap();
+#[tokio::test]
+async fn a_request_that_is_dropped_gives_its_place_back() {
+    let ingress = Arc::new(Ingress::new(plan(vec![tenant("a", &["key-a"], None)])).unwrap());
     let a = ingress.tenants().named("a").unwrap().clone();
-    drop(a.admit(7, &ingress.fleet).unwrap());
+    drop(a.admit(7, &ingress).await.unwrap());
     assert_eq!(a.to_json(ingress.fleet.now())["running"], 0);
     assert_eq!(a.to_json(ingress.fleet.now())["tokens_last_minute"], 7);
 }

@@ -104,7 +104,9 @@ impl Belief<'_> {
         let (holding, upstream, around) = (self.holding, self.upstream, self.around);
         let slots = f64::from(self.slots.count);
         let waiting = fleet.waiting_before(holding, ask.priority);
-        let requests = f64::from(holding.running.saturating_add(waiting).saturating_add(self.foreign));
+        let others = self.foreign.saturating_add(holding.others.requests());
+        let requests = f64::from(holding.running.saturating_add(waiting).saturating_add(others));
+        let elsewhere = upstream.others.running.saturating_sub(holding.others.running);
         let place = (holding, upstream);
         let forecast = Forecast::new(fleet, place, self.slots, self.foreign, &around.typical, around.now);
         let first_token =
@@ -118,7 +120,8 @@ impl Belief<'_> {
             memory,
             bandwidth_bytes_s: upstream.spec.bandwidth_bytes_s,
             depth: requests / slots,
-            other_depth: f64::from(upstream.in_flight.saturating_sub(holding.running)) / slots,
+            other_depth: f64::from(upstream.in_flight.saturating_sub(holding.running).saturating_add(elsewhere))
+                / slots,
             first_token,
             availability: self.availability(fleet, upstream),
             context_tokens: upstream.window(holding, ask, self.misfit),
@@ -180,7 +183,9 @@ impl Belief<'_> {
         let trust = upstream.breaker.trust(&rules.breaker, now) * self.holding.breaker.trust(&rules.breaker, now);
         let rising = upstream.slow_start.availability(rules.slow_start, now);
         let rising = rising.min(self.holding.slow_start.availability(rules.slow_start, now));
-        let in_doubt = self.holding.overdue > 0 || !upstream.healthy;
+        let hearsay =
+            upstream.others.doubt(upstream.answered_at) || self.holding.others.doubt(Some(self.holding.progress_at));
+        let in_doubt = self.holding.overdue > 0 || !upstream.healthy || hearsay;
         trust * rising * if in_doubt { IN_DOUBT } else { 1.0 }
     }
 

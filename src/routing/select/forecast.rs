@@ -112,8 +112,10 @@ impl<'a> Forecast<'a> {
 
     /// Seconds until a request that came now would be computed.
     pub fn wait_s(&self) -> f64 {
-        let (slots, foreign) = (self.slots, self.foreign);
-        let taken = self.holding.running.saturating_add(foreign).saturating_add(self.holding.waiting);
+        let slots = self.slots;
+        let foreign = self.foreign.saturating_add(self.holding.others.running);
+        let waiting = self.holding.waiting.saturating_add(self.holding.others.waiting);
+        let taken = self.holding.running.saturating_add(foreign).saturating_add(waiting);
         let prompts_s = self.line_s(&self.holding.line) + self.other_models_s();
         if taken < slots {
             return prompts_s;
@@ -152,7 +154,7 @@ impl<'a> Forecast<'a> {
             let end = (began + self.cost.seconds(work)).max(computed_s) + self.answer_s;
             replace_earliest(&mut ends, slots, end);
         }
-        for _ in 0..self.holding.waiting {
+        for _ in 0..self.holding.waiting.saturating_add(self.holding.others.waiting) {
             let began = if ends.len() < slots { 0.0 } else { earliest(&ends) };
             replace_earliest(&mut ends, slots, began + self.read_s + self.answer_s);
         }

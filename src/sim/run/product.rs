@@ -81,7 +81,16 @@ impl Product {
         None
     }
 
-    fn sweep(&mut self, now: Moment, orders: &mut Vec<Order>) {
+    /// For replicas, which tell each other.
+    pub fn fleet(&mut self) -> &mut Fleet {
+        &mut self.fleet
+    }
+
+    pub fn salt(&self) -> u64 {
+        self.salt
+    }
+
+    pub(super) fn sweep(&mut self, now: Moment, orders: &mut Vec<Order>) {
         self.send_away_the_impatient(now, orders);
         self.next_sweep = None;
         if self.waiting.is_empty() {

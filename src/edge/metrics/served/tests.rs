@@ -1,3 +1,5 @@
+//! The series of models on nodes: counted under their own names, bounded, and gone when these are.
+
 use prometheus::core::Collector;
 
 use super::*;

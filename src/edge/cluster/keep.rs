@@ -1,0 +1,311 @@
+//! Keeps the connection while a cluster is configured: tells, hears, and probes.
+//!
+//! One after the other a connection is made, used until it breaks or hangs, and made anew. What could not be told
+//! waits, the oldest is forgotten when it is too much, and all of it flows when Redis is back. A silent channel is
+//! taken for a broken one: every replica hears its own heartbeat.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use redis::aio::PubSub;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
+
+use super::counts::{Operation, Result as Counted};
+use super::link::{ANSWER_MAX, Link, told};
+use super::message::Message;
+use super::pace::PROBE_EVERY;
+use super::stored;
+use crate::config;
+use crate::edge::clock::wall_ms;
+use crate::edge::ingress::Ingress;
+use crate::routing::elsewhere::{NodeLoad, Turn};
+use crate::routing::moment::Moment;
+
+/// Between two looks at the loads, and two messages about these, while there are few replicas.
+const TELL_EVERY: Duration = Duration::from_millis(20);
+
+/// A turn is told as soon as that, together with those that come meanwhile: the next may come by another replica.
+const TURN_WITHIN: Duration = Duration::from_millis(2);
+
+/// So many replicas tell as often as that; more of them tell less often, so that all together hear no more.
+const REPLICAS_AT_FULL_PACE: usize = 6;
+
+/// A replica that has nothing to tell says that it lives.
+const HEARTBEAT_EVERY: Duration = Duration::from_millis(200);
+
+/// So long counts what a replica said it has.
+const LIFE: Duration = Duration::from_millis(1500);
+
+/// Nothing was heard, not even our own heartbeat: the channel is broken.
+const SILENCE_MAX: Duration = Duration::from_millis(1500);
+
+/// Turns told in one message.
+const TURNS_PER_MESSAGE: usize = 2048;
+
+/// Turns learnt in one step, before others have their turn with the fleet.
+const TURNS_PER_STEP: usize = 64;
+
+/// So long after a connection is made others are told once more what they were told since: they may have come back
+/// a little later.
+const TELL_AGAIN_AFTER: Duration = Duration::from_secs(2);
+
+/// Between two attempts to connect.
+const RETRY_EVERY: Duration = Duration::from_millis(250);
+
+/// How often others who fell silent are looked for, and whether a cluster is configured.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// Between two looks at accounts that only say that their requests still run.
+const ACCOUNTS_EVERY: Duration = Duration::from_millis(500);
+
+pub async fn keep(ingress: Arc<Ingress>) {
+    tokio::join!(forget_silent(&ingress), stay_connected(&ingress));
+}
+
+async fn forget_silent(ingress: &Ingress) {
+    let mut ticks = interval(LOOK_EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        if ingress.fleet.with(|fleet, now| fleet.forget_silent(now)) {
+            ingress.waiting_room.sweep();
+        }
+    }
+}
+
+async fn stay_connected(ingress: &Arc<Ingress>) {
+    loop {
+        let Some(config) = ingress.plan().cluster.clone() else {
+            ingress.fleet.with(|fleet, _| fleet.elsewhere.tells = false);
+            sleep(LOOK_EVERY).await;
+            continue;
+        };
+        ingress.fleet.with(|fleet, _| fleet.elsewhere.tells = true);
+        let counts = &ingress.metrics.cluster;
+        let why = match Link::open(&config).await {
+            Ok((link, pubsub)) => {
+                counts.count(Operation::Connect, Counted::Ok);
+                log::info!("cluster: agrees with other replicas over {}", config.redis);
+                use_link(ingress, &config, Arc::new(link), pubsub).await
+            }
+            Err(why) => {
+                counts.count(Operation::Connect, Counted::Error);
+                why
+            }
+        };
+        if ingress.cluster.lost(&why) {
+            log::warn!("cluster: {} cannot be used: {why}; this replica goes by what it knows", config.redis);
+        }
+        sleep(RETRY_EVERY).await;
+    }
+}
+
+/// Why it ended.
+async fn use_link(ingress: &Arc<Ingress>, config: &config::Cluster, link: Arc<Link>, pubsub: PubSub) -> String {
+    let cluster = &ingress.cluster;
+    cluster.sure_since.store(ingress.fleet.now().0, Ordering::Relaxed);
+    cluster.connected(link.clone());
+    tokio::select! {
+        why = tell(ingress, &link) => why,
+        why = hear(ingress, pubsub) => why,
+        why = probe(ingress, &link) => why,
+        why = keep_accounts(ingress, &link) => why,
+        () = is_reconfigured(ingress, config) => "it is configured anew".into(),
+    }
+}
+
+async fn is_reconfigured(ingress: &Ingress, config: &config::Cluster) {
+    while ingress.plan().cluster.as_ref() == Some(config) {
+        sleep(LOOK_EVERY).await;
+    }
+}
+
+/// Tells others what is new here.
+async fn tell(ingress: &Ingress, link: &Link) -> String {
+    let mut told_loads: Option<Vec<NodeLoad>> = None;
+    let (began, mut told_at) = (Instant::now(), Instant::now());
+    let mut tells_again = true;
+    tell_again(ingress);
+    loop {
+        if tells_again && began.elapsed() >= TELL_AGAIN_AFTER {
+            tells_again = false;
+            tell_again(ingress);
+        }
+        let replicas = ingress.fleet.with(|fleet, _| fleet.elsewhere.replicas());
+        let pace = (replicas + 1).div_ceil(REPLICAS_AT_FULL_PACE) as u32;
+        let _ = timeout(TELL_EVERY * pace, ingress.fleet.news.notified()).await;
+        sleep(TURN_WITHIN * pace).await;
+        let (turns, lost, loads, now) = ingress.fleet.with(|fleet, now| {
+            let (turns, lost) = fleet.elsewhere.take_told(TURNS_PER_MESSAGE);
+            (turns, lost, fleet.loads(now), now)
+        });
+        ingress.metrics.cluster.dropped_turns(lost);
+        // The first message of a connection, and every heartbeat, say all.
+        let beats = told_at.elapsed() >= HEARTBEAT_EVERY * pace;
+        let changed = told_loads.as_ref() != Some(&loads);
+        if turns.is_empty() && !changed && !beats {
+            continue;
+        }
+        let message =
+            Message::new(ingress.cluster.id, Some(loads.clone()).filter(|_| changed || beats), &turns, now, wall_ms());
+        if let Err(why) = publish(ingress, link, message.to_bytes()).await {
+            ingress.fleet.with(|fleet, _| fleet.elsewhere.give_back(turns));
+            return why;
+        }
+        (told_loads, told_at) = (Some(loads), Instant::now());
+        ingress.metrics.cluster.told(turns.len());
+        ingress.cluster.recent.lock().add(&turns, now);
+        if let Err(why) = store(ingress, link, turns, now).await {
+            return why;
+        }
+    }
+}
+
+/// What was told last may not have been heard.
+fn tell_again(ingress: &Ingress) {
+    let recent = ingress.cluster.recent.lock().all();
+    ingress.fleet.with(|fleet, _| fleet.elsewhere.give_back(recent));
+}
+
+async fn publish(ingress: &Ingress, link: &Link, message: Vec<u8>) -> Result<(), String> {
+    let mut command = redis::cmd("PUBLISH");
+    command.arg(link.channel()).arg(message);
+    done(ingress, link, Operation::Publish, link.call::<redis::Value>(&command)).await
+}
+
+/// Keeps the pins for replicas that were not there to hear of them.
+async fn store(ingress: &Ingress, link: &Link, turns: Vec<(Moment, Turn)>, now: Moment) -> Result<(), String> {
+    let (ttl_ms, wall) = (ingress.plan().affinity.ttl.0.as_millis() as u64, wall_ms());
+    let mut commands = Vec::new();
+    for (at, turn) in &turns {
+        let age_ms = now.since(*at).as_millis() as u64;
+        for (key, value) in stored::entries(&link.prefix, turn, wall.saturating_sub(age_ms)) {
+            let mut command = redis::cmd("SET");
+            command.arg(key).arg(value).arg("PX").arg(ttl_ms.saturating_sub(age_ms).max(1));
+            commands.push(command);
+        }
+    }
+    if commands.is_empty() {
+        return Ok(());
+    }
+    let stored = done(ingress, link, Operation::Store, link.call_all(commands)).await;
+    if stored.is_err() {
+        ingress.fleet.with(|fleet, _| fleet.elsewhere.give_back(turns));
+    }
+    stored
+}
+
+/// Waits for a call; an error if the connection is of no more use.
+async fn done<T>(
+    ingress: &Ingress,
+    link: &Link,
+    operation: Operation,
+    call: impl Future<Output = redis::RedisResult<T>>,
+) -> Result<(), String> {
+    let counts = &ingress.metrics.cluster;
+    match timeout(ANSWER_MAX, call).await {
+        Ok(Ok(_)) => {
+            counts.count(operation, Counted::Ok);
+            if operation == Operation::Store && ingress.cluster.note_refused(None) {
+                log::info!("cluster: Redis takes writes again");
+            }
+            Ok(())
+        }
+        Ok(Err(why)) if link.is_refusal(&why) => {
+            counts.count(operation, Counted::Error);
+            let why = told(&why);
+            if ingress.cluster.note_refused(Some(why.clone())) {
+                log::warn!("cluster: Redis takes no writes: {why}; replicas hear of each other all the same");
+            }
+            Ok(())
+        }
+        Ok(Err(why)) => {
+            counts.count(operation, Counted::Error);
+            Err(told(&why))
+        }
+        Err(_) => {
+            counts.count(operation, Counted::Error);
+            Err("no answer in time".into())
+        }
+    }
+}
+
+/// Learns what others tell.
+async fn hear(ingress: &Arc<Ingress>, mut pubsub: PubSub) -> String {
+    let mut messages = pubsub.on_message();
+    loop {
+        let next =
+            std::future::poll_fn(|context| futures_core::Stream::poll_next(std::pin::Pin::new(&mut messages), context));
+        let message = match timeout(SILENCE_MAX, next).await {
+            Ok(Some(message)) => message,
+            Ok(None) => return "the connection is broken".into(),
+            Err(_) => return "nothing is heard on its channel".into(),
+        };
+        if let Some(message) = Message::of(message.get_payload_bytes())
+            && message.replica != ingress.cluster.id
+        {
+            learn(ingress, &message);
+            // Whoever has much to learn lets others run in between.
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+fn learn(ingress: &Ingress, message: &Message) {
+    let wall = wall_ms();
+    // What was held up tells how things stood then, not how they stand.
+    let left = LIFE.saturating_sub(Duration::from_millis(message.under_way_ms(wall)));
+    let learnt = ingress.fleet.with(|fleet, now| match &message.loads {
+        Some(loads) if !left.is_zero() => fleet.learn_loads(message.replica, loads, left, now),
+        _ => {
+            fleet.hear_of(message.replica, left, now);
+            Default::default()
+        }
+    });
+    let turns: Vec<(u64, &Turn)> = message.turns(wall).collect();
+    for some in turns.chunks(TURNS_PER_STEP) {
+        ingress.fleet.with(|fleet, now| {
+            for (age_ms, turn) in some {
+                fleet.learn_turn(turn, now.before(Duration::from_millis(*age_ms)), now);
+            }
+        });
+    }
+    ingress.metrics.cluster.heard(turns.len());
+    if learnt.new_doubt {
+        ingress.roster.ask_for_a_look();
+    }
+    if message.loads.is_some() {
+        ingress.waiting_room.sweep();
+    }
+}
+
+/// Finds out when requests may wait for it again, and whether it hangs.
+async fn probe(ingress: &Ingress, link: &Link) -> String {
+    loop {
+        let began = Instant::now();
+        let answer = timeout(ANSWER_MAX, link.call::<redis::Value>(&redis::cmd("PING"))).await;
+        match answer {
+            Ok(Ok(_)) => ingress.cluster.pace.probed(began.elapsed()),
+            Ok(Err(why)) if link.is_refusal(&why) => ingress.cluster.pace.slow(),
+            Ok(Err(why)) => return told(&why),
+            Err(_) => return "no answer in time".into(),
+        }
+        sleep(PROBE_EVERY).await;
+    }
+}
+
+/// Tells the accounts of tenants what their requests came to.
+async fn keep_accounts(ingress: &Ingress, link: &Link) -> String {
+    let mut refreshed = Instant::now();
+    loop {
+        sleep(TELL_EVERY).await;
+        if refreshed.elapsed() >= ACCOUNTS_EVERY {
+            ingress.cluster.account.refresh(&ingress.tenants());
+            refreshed = Instant::now();
+        }
+        if let Err(why) = ingress.cluster.account.settle_all(ingress, link).await {
+            return why;
+        }
+    }
+}

@@ -1,0 +1,305 @@
+//! Replicas that agree over Redis: warmth, limits and loads are those of the whole, whoever is asked.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+
+use crate::client::Reply;
+use crate::gate::{Gate, Settings};
+use crate::patience::within;
+use crate::redis_server::RedisServer;
+use crate::rig::node;
+use crate::talk::{Dialect, Talk};
+use crate::tenants::{by, tenants};
+use crate::upstream::{Hold, Script, Upstream};
+
+/// Gates over the same nodes and one Redis.
+pub struct Replicas {
+    pub redis: RedisServer,
+    pub nodes: Vec<Upstream>,
+    pub gates: Vec<Gate>,
+    pub settings: Settings,
+}
+
+impl Replicas {
+    pub async fn start(gates: usize, nodes: usize, yaml: &str) -> Replicas {
+        let redis = RedisServer::start().await;
+        let mut made = Vec::new();
+        for n in 1..=nodes {
+            made.push(node(&format!("n{n}")).await);
+        }
+        let cluster = format!("cluster: {{redis: \"{}\", prefix: test}}", redis.url());
+        let settings = Settings::over(&made.iter().collect::<Vec<_>>()).slots(4).more(&cluster).more(yaml);
+        let mut replicas = Replicas { redis, nodes: made, gates: Vec::new(), settings };
+        for _ in 0..gates {
+            replicas.join().await;
+        }
+        replicas.agreed().await;
+        replicas
+    }
+
+    /// One more replica.
+    pub async fn join(&mut self) {
+        self.gates.push(Gate::start(&self.settings).await);
+    }
+
+    /// Returns once every replica hears of all others, and finds Redis quick.
+    pub async fn agreed(&self) {
+        for gate in &self.gates {
+            let others = self.gates.len() as u64 - 1;
+            cluster_once(gate, "replicas that hear of each other", |cluster| {
+                cluster["up"] == true && cluster["quick"] == true && cluster["other_replicas"] == others
+            })
+            .await;
+        }
+    }
+
+    /// A turn by that replica, read to its end and known to all others.
+    pub async fn turn(&self, gate: usize, talk: &Talk) -> Reply {
+        let before = self.heard(gate).await;
+        let mut reply = self.gates[gate].send(&talk.ask()).await;
+        reply.whole().await;
+        assert_eq!(reply.status, 200);
+        within("the others to hear of a turn", async {
+            while self.heard(gate).await.iter().zip(&before).any(|(now, before)| now <= before) {
+                // There is no event to await from outside; the pause keeps this from spinning.
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        })
+        .await;
+        reply
+    }
+
+    /// How many turns each of the others has heard of.
+    async fn heard(&self, but: usize) -> Vec<f64> {
+        let mut heard = Vec::new();
+        for (n, gate) in self.gates.iter().enumerate() {
+            if n != but {
+                heard.push(gate.counter("warmgate_cluster_turns_total{direction=\"heard\"}").await);
+            }
+        }
+        heard
+    }
+}
+
+/// What a gate says of its cluster, once it is as wanted.
+pub async fn cluster_once(gate: &Gate, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+    within(what, async {
+        loop {
+            let status = gate.status().await;
+            if wanted(&status["cluster"]) {
+                return status["cluster"].clone();
+            }
+            // There is no event to await from outside; the pause keeps this from spinning.
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await
+}
+
+pub fn talk(topic: &str) -> Talk {
+    Talk::about(Dialect::OpenAi, topic)
+}
+
+#[tokio::test]
+async fn turns_by_any_replica_stay_on_the_warm_node() {
+    let replicas = Replicas::start(3, 4, "").await;
+    for n in 0..6 {
+        let mut talk = talk(&format!("topic {n}"));
+        let first = replicas.turn(n % 3, &talk).await;
+        for turn in 1..4 {
+            talk = talk.then(&format!("And {turn}?"));
+            let reply = replicas.turn((n + turn) % 3, &talk).await;
+            assert_eq!((reply.node(), reply.affinity()), (first.node(), "session"), "talk {n}, turn {turn}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn who_was_not_there_asks_redis_and_finds_the_warm_node() {
+    let mut replicas = Replicas::start(1, 4, "").await;
+    // On a busy machine Redis may not answer within what a request waits: one that is answered shows it.
+    const TALKS: i64 = 20;
+    let mut talks = Vec::new();
+    for n in 0..TALKS {
+        let talk = talk(&format!("topic {n}"));
+        let home = replicas.turn(0, &talk).await.node().to_owned();
+        talks.push((talk.then("And where?"), home));
+    }
+    within("all pins to be stored", async {
+        while replicas.redis.command(&["DBSIZE"]).await != redis::Value::Int(TALKS) {
+            // There is no event to await from outside; the pause keeps this from spinning.
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    // What was told a moment ago is told to those who come.
+    tokio::time::sleep(Duration::from_millis(3500)).await;
+    replicas.join().await;
+    replicas.agreed().await;
+
+    let gate = &replicas.gates[1];
+    let lookups = async |result: &str| {
+        gate.counter(&format!("warmgate_cluster_operations_total{{operation=\"lookup\",result=\"{result}\"}}")).await
+    };
+    for (talk, home) in &talks {
+        cluster_once(gate, "a quick Redis", |cluster| cluster["quick"] == true).await;
+        let answered = lookups("ok").await;
+        let mut reply = gate.send(&talk.ask()).await;
+        reply.whole().await;
+        if lookups("ok").await > answered {
+            assert_eq!((reply.node(), reply.affinity()), (home.as_str(), "session"));
+            return;
+        }
+    }
+    panic!("twenty times Redis did not answer in time");
+}
+
+#[tokio::test]
+async fn a_killed_replica_s_clients_find_their_warm_node_through_another() {
+    let mut replicas = Replicas::start(2, 4, "").await;
+    let mut talks = Vec::new();
+    for n in 0..6 {
+        let talk = talk(&format!("topic {n}"));
+        let home = replicas.turn(0, &talk).await.node().to_owned();
+        talks.push((talk.then("And where?"), home));
+    }
+    let mut killed = replicas.gates.remove(0);
+    killed.signal(rustix::process::Signal::KILL);
+    killed.ended().await;
+    for (talk, home) in &talks {
+        let mut reply = replicas.gates[0].send(&talk.ask()).await;
+        reply.whole().await;
+        assert_eq!((reply.status, reply.node(), reply.affinity()), (200, home.as_str(), "session"));
+    }
+    cluster_once(&replicas.gates[0], "the silent replica to be forgotten", |cluster| cluster["other_replicas"] == 0)
+        .await;
+}
+
+#[tokio::test]
+async fn a_limit_of_requests_is_one_for_all_replicas() {
+    const RPM: usize = 60;
+    let yaml = tenants(&[("a", "limits: {rpm: 60}")]);
+    let replicas = Arc::new(Replicas::start(3, 2, &yaml).await);
+    let admitted = Arc::new(AtomicUsize::new(0));
+    let mut clients = JoinSet::new();
+    for client in 0..15 {
+        let (replicas, admitted) = (replicas.clone(), admitted.clone());
+        clients.spawn(async move {
+            for n in 0..8 {
+                let request = by("a", talk(&format!("{client} {n}")).ask());
+                let mut reply = replicas.gates[(client + n) % 3].send(&request).await;
+                reply.whole().await;
+                match reply.status {
+                    200 => drop(admitted.fetch_add(1, Ordering::Relaxed)),
+                    429 => assert!(reply.header("retry-after").is_some()),
+                    other => panic!("{other}"),
+                }
+            }
+        });
+    }
+    while let Some(client) = clients.join_next().await {
+        client.expect("a client");
+    }
+    // Where Redis did not answer in time, as on a busy machine, a replica decided by what it knew.
+    let mut alone = 0.0;
+    for gate in &replicas.gates {
+        alone += gate.counter("warmgate_cluster_operations_total{operation=\"take\",result=\"slow\"}").await;
+    }
+    let admitted = admitted.load(Ordering::Relaxed);
+    assert!((RPM..=RPM + alone as usize).contains(&admitted), "{admitted} admitted, {alone} of them alone");
+}
+
+#[tokio::test]
+async fn concurrent_requests_and_tokens_are_limited_over_all_replicas() {
+    let yaml = tenants(&[("a", "limits: {concurrent: 2}"), ("b", "limits: {tpm: 1000}")]);
+    let (replicas, hold) = (Replicas::start(2, 1, &yaml).await, Hold::new());
+    let stream = || {
+        Dialect::OpenAi
+            .stream()
+            .chunk(Dialect::OpenAi.frame("a"))
+            .hold(&hold)
+            .chunk(Dialect::OpenAi.last_frame())
+            .finish()
+    };
+    replicas.nodes[0].next(stream());
+    replicas.nodes[0].next(stream());
+    let mut running = Vec::new();
+    for (n, gate) in replicas.gates.iter().enumerate() {
+        let mut reply = gate.send(&by("a", talk(&format!("held {n}")).ask())).await;
+        reply.expect_piece().await;
+        running.push(reply);
+    }
+    for gate in &replicas.gates {
+        // What is not decided by Redis is by what was last heard.
+        let refused = within("the third to be refused", async {
+            loop {
+                let mut reply = gate.send(&by("a", talk("third").ask())).await;
+                reply.whole().await;
+                if reply.status == 429 {
+                    return reply;
+                }
+            }
+        });
+        assert!(refused.await.header("retry-after").is_some());
+    }
+    hold.open();
+    for mut reply in running {
+        reply.whole().await;
+    }
+    within("a place to come free", async {
+        loop {
+            let mut reply = replicas.gates[0].send(&by("a", talk("fourth").ask())).await;
+            reply.whole().await;
+            if reply.status == 200 {
+                return;
+            }
+        }
+    })
+    .await;
+
+    let big = json!({"stream": false, "max_tokens": 900});
+    let usage =
+        json!({"choices": [{"message": {"content": "x"}}], "usage": {"prompt_tokens": 50, "completion_tokens": 850}});
+    replicas.nodes[0].next(Script::json(200, &usage));
+    let mut reply = replicas.gates[0].send(&by("b", talk("tokens").ask_with(big.clone()))).await;
+    reply.whole().await;
+    assert_eq!(reply.status, 200);
+    within("the other replica to know", async {
+        loop {
+            let mut reply = replicas.gates[1].send(&by("b", talk("tokens").ask_with(big.clone()))).await;
+            reply.whole().await;
+            if reply.status == 429 {
+                return;
+            }
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn depth_is_that_of_the_whole_fleet() {
+    let (replicas, hold) = (Replicas::start(2, 1, "").await, Hold::new());
+    let held = Dialect::OpenAi
+        .stream()
+        .chunk(Dialect::OpenAi.frame("a"))
+        .hold(&hold)
+        .chunk(Dialect::OpenAi.last_frame())
+        .finish();
+    replicas.nodes[0].next(held);
+    let mut running = replicas.gates[0].send(&talk("moss").ask()).await;
+    running.expect_piece().await;
+    replicas.gates[1].node_once("n1", "a request of the other replica's", |node| node["elsewhere_requests"] == 1).await;
+
+    let mut reply = replicas.gates[1].send(&talk("fern").ask()).await;
+    reply.whole().await;
+    let receipt = replicas.gates[1].receipt(reply.request_id()).await;
+    assert_eq!(receipt["decision"]["candidates"][0]["depth"], 0.25, "{receipt:#}");
+
+    hold.open();
+    running.whole().await;
+    replicas.gates[1].node_once("n1", "that it has ended", |node| node["elsewhere_requests"] == 0).await;
+}
