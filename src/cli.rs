@@ -224,7 +224,7 @@ mod tests {
         check("warmgate explain", Err(2));
         check("warmgate top --admin here://gate", Err(2));
         let plan =
-            "SimulateArgs { plan: \"a.yaml\", traces: None, out: None, policy: [\"fleet\"], seed: [3], rate: [] }";
+            "SimulateArgs { plan: [\"a.yaml\"], traces: None, out: None, policy: [\"fleet\"], seed: [3], rate: [] }";
         check("warmgate simulate -p a.yaml --policy fleet --seed 3", Ok(&format!("Simulate({plan})")));
         check("warmgate simulate", Err(2));
         check("warmgate check", Err(2));

@@ -172,7 +172,8 @@ mod tests {
         assert!(out.contains(": 32 requests, 1 seed;") && !out.contains("round_robin"), "{out}");
         let rows = std::fs::read_to_string(folder.path().join("new/toy.jsonl")).expect("rows");
         assert_eq!(rows.lines().count(), 1);
-        assert!(rows.starts_with(r#"{"plan":"toy","policy":"fleet","rate":1.0,"load":"requests":32,"#), "{rows}");
+        assert!(rows.starts_with(r#"{"plan":"toy","policy":"fleet","rate":1.0,"load":0."#), "{rows}");
+        assert!(rows.contains(r#""seed":7,"requests":32,"refused":0,"#), "{rows}");
         assert!(folder.path().join("new/toy.svg").exists());
     }
 
