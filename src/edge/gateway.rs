@@ -26,7 +26,7 @@ use super::ingress::Ingress;
 use super::intake;
 use super::node::Node;
 use super::refusal::Refusal;
-use super::replay::{self, Cut, Delivery, Patience};
+use super::replay::{self, Cut, Delivery, Patience, Replay};
 use super::resume::{self, Resumed};
 use super::tenants::tell_limits;
 use super::translation::Translation;
@@ -335,22 +335,24 @@ impl ProxyHttp for Gateway {
             mark_cut(session, exchange, "the node failed while it was answering").await;
             return FailToProxy { error_code: 502, can_reuse_downstream: false };
         }
+        // Pingora closes the connection after what ends here, and the answer says so.
+        session.set_keepalive(None);
+        exchange.replay.iter().for_each(Replay::make_last);
         if let Some(body) = exchange.ready_answer.take() {
             exchange.answered_here();
-            let sent = answer::our_own(session, body, &exchange.request_id).await;
-            return FailToProxy { error_code: 200, can_reuse_downstream: sent.is_ok() };
+            let _ = answer::our_own(session, body, &exchange.request_id).await;
+            return FailToProxy { error_code: 200, can_reuse_downstream: false };
         }
         let refusal = exchange.refusal.take().unwrap_or_else(|| {
             log::error!("{}: {error}", exchange.request_id);
             Refusal::Internal
         });
         exchange.refused(&refusal);
-        let sent = answer::refuse(session, exchange.dialect, &refusal, &exchange.request_id).await;
+        let _ = answer::refuse(session, exchange.dialect, &refusal, &exchange.request_id).await;
         if exchange.streams_body() {
-            let drained = intake::discard(session).await;
-            return FailToProxy { error_code: refusal.status(), can_reuse_downstream: drained && sent.is_ok() };
+            intake::discard(session).await;
         }
-        FailToProxy { error_code: refusal.status(), can_reuse_downstream: sent.is_ok() }
+        FailToProxy { error_code: refusal.status(), can_reuse_downstream: false }
     }
 
     async fn logging(&self, session: &mut Session, _: Option<&Error>, exchange: &mut Context) {

@@ -13,7 +13,7 @@ mod pulse;
 mod session;
 
 use std::pin::pin;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -122,11 +122,17 @@ impl Replay {
             moved_up_to: AtomicU64::new(0),
             moves: Notify::new(),
             given_bytes: AtomicU64::new(0),
+            is_last: AtomicBool::new(false),
         });
         let inner = std::mem::replace(&mut session.downstream_session, placeholder());
         let replaying = ReplaySession::new(inner, Arc::clone(&shared), stage);
         *session.downstream_session = ServerSession::new_custom(Box::new(replaying));
         Replay { shared }
+    }
+
+    /// Has an answer that is still to come say that its connection ends with it.
+    pub fn make_last(&self) {
+        self.shared.is_last.store(true, Ordering::Relaxed);
     }
 
     /// Says what the next attempt sends, how long it may be silent and how its answer is handed on. Called for each
@@ -203,6 +209,8 @@ struct Shared {
     attempt: Mutex<Attempt>,
     /// Of answers, what the client's session has taken.
     given_bytes: AtomicU64,
+    /// Its connection ends with this request.
+    is_last: AtomicBool,
     /// Attempts up to this number are to end; they count from one.
     moved_up_to: AtomicU64,
     /// Told of each change of it.

@@ -249,7 +249,7 @@ impl Prefixes {
     fn settle(&mut self, lease: Option<LeaseId>, stay: &mut Stay, at: PlaceId, now: Moment) {
         let (found, used_s) = self.held(&stay.links, at);
         let reading = &mut self.caches[stay.holding.0 as usize].reading;
-        let first = reading.first().and_then(|(_, since)| Some(*since)).map_or(u32::MAX, seconds);
+        let first = reading.first().map_or(u32::MAX, |(_, since)| seconds(*since));
         reading.extend(lease.map(|lease| (lease, now)));
         stay.placed = Some(Placed {
             place: at,

@@ -97,6 +97,24 @@ async fn bod_12_nothing_is_read_behind_a_broken_chunk() {
 }
 
 #[tokio::test]
+async fn a_refusal_says_whether_its_connection_goes_on() {
+    let single = Single::new().await;
+    for (body, status) in [("{}", 400), (r#"{"model": "nowhere", "messages": []}"#, 404)] {
+        for path in ["/api/chat", "/v1/chat/completions", "/v1/messages"] {
+            let request = Request::post(path, body);
+            let reply = single.gate.connect().await.exchange(&request).await;
+            assert_eq!(reply.status, status, "{path} {body}");
+            if reply.header("connection") == Some("close") {
+                assert!(reply.closes_after().await, "{path} {body}");
+            } else {
+                let again = reply.reuse().await.exchange(&request).await;
+                assert_eq!(again.status, status, "{path} {body}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
 async fn sec_01_no_credential_of_the_client_s_reaches_a_node() {
     let single = Single::new().await;
     let mut request = Talk::about(Dialect::OpenAi, "moss").ask();

@@ -228,9 +228,9 @@ impl ReplaySession {
         Ok(())
     }
 
-    /// An answer that begins while we stop is the last one on its HTTP/1 connection, and says so.
+    /// The last answer on an HTTP/1 connection says so, as each is that begins while we stop.
     fn say_whether_it_closes(&mut self) {
-        if *self.stage.borrow() != Stage::Serving {
+        if self.shared.is_last.load(Ordering::Relaxed) || *self.stage.borrow() != Stage::Serving {
             self.inner.set_keepalive(None);
         }
     }

@@ -44,7 +44,7 @@ pub fn plot(title: &str, means: &[Mean]) -> String {
     let rates = means.windows(2).any(|pair| pair[0].rate != pair[1].rate);
     for (index, mean) in means.iter().enumerate() {
         let y = TOP + ROW * index as f64 + 6.0;
-        let rate = if rates { format!(" x{}", mean.rate) } else { String::new() };
+        let rate = if rates { format!(" x{}", (1000.0 * mean.rate).round() / 1000.0) } else { String::new() };
         let _ = writeln!(
             out,
             "<text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{}{rate}</text>",

@@ -33,7 +33,8 @@ fn one(rate: f64, means: &[&Mean], out: &mut String) {
     let load = first.map_or(0.0, |mean| 100.0 * mean.load);
     let _ = writeln!(
         out,
-        "x{rate}, {load:.0} % of what the nodes can do: {requests} requests, {seeds}; first token and total in seconds\n"
+        "x{}, {load:.0} % of what the nodes can do: {requests} requests, {seeds}; first token and total in seconds\n",
+        (1000.0 * rate).round() / 1000.0
     );
     for line in [&heads].into_iter().chain(&lines) {
         let _ = write!(out, "{:<width$}", line[0], width = width(0));
