@@ -7,15 +7,13 @@
 use std::io::{self, BufRead, BufReader};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 use clap::Parser;
 use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
-use warmgate::routing::report::Abilities;
-use warmgate::sim::engine::{CacheParams, DecodeLoad, ModelParams, PrefillCost};
-use warmgate::sim::face::{Card, Kind, NodeModel, NodeParams, serve};
+use warmgate::sim::face::{NodeParams, serve};
 
-pub const MODEL: &str = "moss:7b";
+pub use crate::moss::MODEL;
+use crate::moss::Moss;
 
 /// The first argument of a process that is to be an engine.
 const ROLE: &str = "engine";
@@ -24,9 +22,6 @@ const ROLE: &str = "engine";
 /// down, nobody else must get its port.
 const FIRST_PORT: u16 = 21_000;
 const PORTS: u16 = 10_000;
-
-const CONTEXT_TOKENS: u32 = 32_768;
-const GB: u64 = 1_000_000_000;
 
 /// How one engine works.
 #[derive(Parser, Clone, Debug)]
@@ -138,40 +133,13 @@ fn spawn(params: &EngineParams) -> io::Result<Child> {
 }
 
 fn node(params: &EngineParams) -> NodeParams {
-    NodeParams {
-        kind: Kind::ollama(),
-        name: params.name.clone(),
-        models: vec![model(params)],
-        memory_bytes: 24 * GB,
-        max_waiting: 512,
-        keep_alive: None,
+    let moss = Moss {
+        slots: params.slots,
+        prefill_tokens_per_s: params.prefill_tokens_per_s,
+        decode_tokens_per_s: params.decode_tokens_per_s,
+        conversations_cached: 64,
+        context_tokens: 32_768,
         answer_tokens: params.answer_tokens,
-    }
-}
-
-fn model(params: &EngineParams) -> NodeModel {
-    NodeModel {
-        engine: ModelParams {
-            name: MODEL.into(),
-            slots: params.slots,
-            memory_bytes: 6 * GB,
-            load: Duration::ZERO,
-            resident_at_start: true,
-            prefill: PrefillCost::Linear { tokens_per_s: params.prefill_tokens_per_s },
-            decode_tokens_per_s: params.decode_tokens_per_s,
-            decode_load: DecodeLoad::default(),
-            cache: CacheParams::PerSlot { kept: 64 },
-            context_tokens: CONTEXT_TOKENS,
-            context_tokens_max: CONTEXT_TOKENS,
-        },
-        card: Card {
-            family: "moss",
-            parameter_size: "7B",
-            parameter_count: 7_000_000_000,
-            quantization: "Q4_K_M",
-            size_bytes: 4 * GB,
-            embedding_length: 4096,
-            abilities: Abilities::default(),
-        },
-    }
+    };
+    moss.node(&params.name, MODEL)
 }

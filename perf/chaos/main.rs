@@ -13,37 +13,10 @@
 //! cargo build --release && cargo run --release --example chaos
 //! ```
 
-#[path = "../chat.rs"]
-#[allow(dead_code)]
-mod chat;
-#[path = "../../tests/it/client.rs"]
-#[allow(dead_code)]
-mod client;
-#[path = "../dice.rs"]
-#[allow(dead_code)]
-mod dice;
-#[path = "../engine_process.rs"]
-#[allow(dead_code)]
-mod engine_process;
-#[path = "../../tests/it/http1.rs"]
-#[allow(dead_code)]
-mod http1;
-#[path = "../../tests/it/gate/launch.rs"]
-#[allow(dead_code)]
-mod launch;
-#[path = "../numbers.rs"]
-mod numbers;
+#[path = "../kit.rs"]
+mod kit;
 #[path = "../patience.rs"]
 mod patience;
-#[path = "../program.rs"]
-mod program;
-#[path = "../provenance.rs"]
-mod provenance;
-#[path = "../results.rs"]
-mod results;
-#[path = "../usage.rs"]
-#[allow(dead_code)]
-mod usage;
 
 mod conversation;
 mod disturber;
@@ -62,6 +35,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use conversation::Crowd;
 use disturber::Disturber;
+use kit::*;
 use rig::Rig;
 use summary::Summary;
 use watcher::Watcher;

@@ -10,27 +10,9 @@
 //! cargo build --release && cargo run --release --example first_light
 //! ```
 
-#[path = "../../tests/it/client.rs"]
-#[allow(dead_code)]
-mod client;
-#[path = "../dice.rs"]
-#[allow(dead_code)]
-mod dice;
-#[path = "../../tests/it/http1.rs"]
-#[allow(dead_code)]
-mod http1;
-#[path = "../../tests/it/gate/launch.rs"]
-mod launch;
-#[path = "../numbers.rs"]
-mod numbers;
-#[path = "../program.rs"]
-mod program;
-#[path = "../provenance.rs"]
-mod provenance;
-#[path = "../results.rs"]
-mod results;
-
 mod conversation;
+#[path = "../kit.rs"]
+mod kit;
 mod patience;
 mod plan;
 mod report;
@@ -42,6 +24,7 @@ use std::time::Duration;
 
 use clap::Parser;
 
+use kit::*;
 use plan::Plan;
 use rig::Rig;
 use summary::Summary;

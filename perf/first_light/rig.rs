@@ -1,23 +1,15 @@
 //! Three simulated nodes alike and the real `warmgate` program in front of them.
 
-use std::time::Duration;
-
-use warmgate::routing::report::Abilities;
-use warmgate::sim::engine::{CacheParams, DecodeLoad, ModelParams, PrefillCost};
-use warmgate::sim::face::{Card, Kind, Node, NodeModel, NodeParams, Record};
+use warmgate::sim::face::{Node, NodeParams, Record};
 use warmgate::sim::fleet::Fleet;
 
 use crate::launch::{Launched, launch};
+pub use crate::moss::MODEL;
+use crate::moss::Moss;
 use crate::plan::ANSWER_TOKENS;
 use crate::program::program;
 
-pub const MODEL: &str = "moss:7b";
 pub const SLOTS: u32 = 4;
-const CONVERSATIONS_CACHED: usize = 64;
-const PREFILL_TOKENS_PER_SECOND: f64 = 2_000.0;
-const DECODE_TOKENS_PER_SECOND: f64 = 100.0;
-const CONTEXT_TOKENS: u32 = 8_192;
-const GB: u64 = 1_000_000_000;
 
 pub struct Rig {
     fleet: Fleet,
@@ -57,40 +49,13 @@ fn configuration(fleet: &Fleet, policy: &str) -> String {
 }
 
 fn node(name: &str) -> NodeParams {
-    NodeParams {
-        name: name.into(),
-        kind: Kind::ollama(),
-        models: vec![model()],
-        memory_bytes: 24 * GB,
-        max_waiting: 512,
-        keep_alive: None,
+    let moss = Moss {
+        slots: SLOTS,
+        prefill_tokens_per_s: 2_000.0,
+        decode_tokens_per_s: 100.0,
+        conversations_cached: 64,
+        context_tokens: 8_192,
         answer_tokens: ANSWER_TOKENS as u32,
-    }
-}
-
-fn model() -> NodeModel {
-    NodeModel {
-        engine: ModelParams {
-            name: MODEL.into(),
-            slots: SLOTS,
-            memory_bytes: 6 * GB,
-            load: Duration::ZERO,
-            resident_at_start: true,
-            prefill: PrefillCost::Linear { tokens_per_s: PREFILL_TOKENS_PER_SECOND },
-            decode_tokens_per_s: DECODE_TOKENS_PER_SECOND,
-            decode_load: DecodeLoad::default(),
-            cache: CacheParams::PerSlot { kept: CONVERSATIONS_CACHED },
-            context_tokens: CONTEXT_TOKENS,
-            context_tokens_max: CONTEXT_TOKENS,
-        },
-        card: Card {
-            family: "moss",
-            parameter_size: "7B",
-            parameter_count: 7_000_000_000,
-            quantization: "Q4_K_M",
-            size_bytes: 4 * GB,
-            embedding_length: 4096,
-            abilities: Abilities::default(),
-        },
-    }
+    };
+    moss.node(name, MODEL)
 }

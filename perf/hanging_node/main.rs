@@ -11,27 +11,11 @@
 //! cargo build --release && cargo run --release --example hanging_node
 //! ```
 
-#[path = "../../tests/it/client.rs"]
-#[allow(dead_code)]
-mod client;
-#[path = "../../tests/it/http1.rs"]
-#[allow(dead_code)]
-mod http1;
-#[path = "../../tests/it/gate/launch.rs"]
-#[allow(dead_code)]
-mod launch;
-#[path = "../numbers.rs"]
-#[allow(dead_code)]
-mod numbers;
+#[path = "../kit.rs"]
+mod kit;
 #[path = "../../tests/it/patience.rs"]
 #[allow(dead_code)]
 mod patience;
-#[path = "../program.rs"]
-mod program;
-#[path = "../provenance.rs"]
-mod provenance;
-#[path = "../results.rs"]
-mod results;
 
 mod door;
 mod phase;
@@ -43,6 +27,7 @@ use std::time::Duration;
 use clap::Parser;
 use serde_json::json;
 
+use kit::*;
 use phase::Phase;
 use results::Target;
 use rig::Rig;

@@ -3,25 +3,21 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use warmgate::routing::report::Abilities;
-use warmgate::sim::engine::{CacheParams, DecodeLoad, ModelParams, PrefillCost};
-use warmgate::sim::face::{Card, Kind, NodeModel, NodeParams};
+use warmgate::sim::face::NodeParams;
 use warmgate::sim::fleet::Fleet;
 
 use crate::client::{Conn, Request};
 use crate::door::Door;
 use crate::launch::{Launched, launch};
+pub use crate::moss::MODEL;
+use crate::moss::Moss;
 use crate::program::program;
-
-pub const MODEL: &str = "moss:7b";
 
 /// The model that only the node holds that will hang.
 const ELSEWHERE: &str = "fern:3b";
 
 /// Requests that wait at the node that hangs.
 pub const STUCK: usize = 20;
-
-const GB: u64 = 1_000_000_000;
 
 pub struct Rig {
     pub gate: Launched,
@@ -78,40 +74,13 @@ pub fn chat(model: &str) -> Request {
 
 /// A node that answers with one token as fast as it can.
 fn node(name: &str, model: &str) -> NodeParams {
-    NodeParams {
-        kind: Kind::ollama(),
-        name: name.into(),
-        models: vec![self::model(model)],
-        memory_bytes: 24 * GB,
-        max_waiting: 512,
-        keep_alive: None,
+    let moss = Moss {
+        slots: 4,
+        prefill_tokens_per_s: 1e6,
+        decode_tokens_per_s: 1e4,
+        conversations_cached: 4,
+        context_tokens: 8_192,
         answer_tokens: 1,
-    }
-}
-
-fn model(name: &str) -> NodeModel {
-    NodeModel {
-        engine: ModelParams {
-            name: name.into(),
-            slots: 4,
-            memory_bytes: 6 * GB,
-            load: Duration::ZERO,
-            resident_at_start: true,
-            prefill: PrefillCost::Linear { tokens_per_s: 1e6 },
-            decode_tokens_per_s: 1e4,
-            decode_load: DecodeLoad::default(),
-            cache: CacheParams::PerSlot { kept: 4 },
-            context_tokens: 8_192,
-            context_tokens_max: 8_192,
-        },
-        card: Card {
-            family: "moss",
-            parameter_size: "7B",
-            parameter_count: 7_000_000_000,
-            quantization: "Q4_K_M",
-            size_bytes: 4 * GB,
-            embedding_length: 4096,
-            abilities: Abilities::default(),
-        },
-    }
+    };
+    moss.node(name, model)
 }

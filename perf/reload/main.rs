@@ -11,37 +11,10 @@
 //! cargo build --release && cargo run --release --example reload
 //! ```
 
-#[path = "../chat.rs"]
-#[allow(dead_code)]
-mod chat;
-#[path = "../../tests/it/client.rs"]
-#[allow(dead_code)]
-mod client;
-#[path = "../dice.rs"]
-#[allow(dead_code)]
-mod dice;
-#[path = "../engine_process.rs"]
-#[allow(dead_code)]
-mod engine_process;
-#[path = "../../tests/it/http1.rs"]
-#[allow(dead_code)]
-mod http1;
-#[path = "../../tests/it/gate/launch.rs"]
-#[allow(dead_code)]
-mod launch;
-#[path = "../numbers.rs"]
-mod numbers;
+#[path = "../kit.rs"]
+mod kit;
 #[path = "../patience.rs"]
 mod patience;
-#[path = "../program.rs"]
-mod program;
-#[path = "../provenance.rs"]
-mod provenance;
-#[path = "../results.rs"]
-mod results;
-#[path = "../usage.rs"]
-#[allow(dead_code)]
-mod usage;
 
 mod crowd;
 mod editor;
@@ -57,6 +30,7 @@ use clap::Parser;
 
 use crowd::Crowd;
 use editor::Editor;
+use kit::*;
 use rig::Rig;
 use summary::Summary;
 

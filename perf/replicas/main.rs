@@ -10,38 +10,13 @@
 //! cargo build --release && cargo run --release --example replicas
 //! ```
 
-#[path = "../chat.rs"]
-#[allow(dead_code)]
-mod chat;
-#[path = "../../tests/it/client.rs"]
-#[allow(dead_code)]
-mod client;
-#[path = "../dice.rs"]
-#[allow(dead_code)]
-mod dice;
-#[path = "../engine_process.rs"]
-#[allow(dead_code)]
-mod engine_process;
-#[path = "../../tests/it/http1.rs"]
-#[allow(dead_code)]
-mod http1;
-#[path = "../../tests/it/gate/launch.rs"]
-#[allow(dead_code)]
-mod launch;
-#[path = "../numbers.rs"]
-#[allow(dead_code)]
-mod numbers;
+#[path = "../kit.rs"]
+mod kit;
 #[path = "../patience.rs"]
 mod patience;
-#[path = "../program.rs"]
-mod program;
-#[path = "../provenance.rs"]
-mod provenance;
 #[path = "../../tests/it/redis_server.rs"]
 #[allow(dead_code)]
 mod redis_server;
-#[path = "../results.rs"]
-mod results;
 
 mod clients;
 mod rig;
@@ -54,6 +29,7 @@ use std::time::Duration;
 use clap::Parser;
 
 use clients::Clients;
+use kit::*;
 use redis_server::RedisServer;
 use rig::Rig;
 use summary::{Phase, Summary};
