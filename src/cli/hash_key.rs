@@ -24,6 +24,10 @@ fn answer(input: &mut dyn BufRead, out: &mut dyn Write, err: &mut dyn Write) -> 
     // One character more than would be a key, and the end of its line.
     input.take(KEY_CHARS_MAX as u64 * 4 + 2).read_line(&mut line)?;
     let key = line.trim_end_matches(['\r', '\n']);
+    if key.is_empty() {
+        writeln!(err, "warmgate: no key came; write one, or make one with `openssl rand -hex 32 | tee key`")?;
+        return Ok(EXIT_WRONG);
+    }
     if let Some(why) = unfit_key(key) {
         writeln!(err, "warmgate: {why}; make one with `openssl rand -hex 32`")?;
         return Ok(EXIT_WRONG);

@@ -79,6 +79,9 @@ pub enum BodyError {
 /// Pingora reads the last of several, and others the first; it takes no other coding off than `chunked`, and lets
 /// those in front of that pass; and it forgets a length where there is a coding, by which others may have gone.
 pub fn is_framed_oddly(session: &Session) -> bool {
+    if has_bare_break(&raw_head(session)) {
+        return true;
+    }
     let mut codings = session.req_header().headers.get_all(TRANSFER_ENCODING).iter();
     let is_chunked = |coding: &HeaderValue| coding.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked");
     let Some(first) = codings.next() else { return false };
@@ -88,9 +91,19 @@ pub fn is_framed_oddly(session: &Session) -> bool {
 /// Whether the head had a length as it came.
 fn said_length(session: &Session) -> bool {
     const LENGTH: &[u8] = b"content-length:";
-    let head = session.as_downstream().as_http1().map(|http1| http1.get_headers_raw_bytes()).unwrap_or_default();
-    head.split(|byte| *byte == b'\n')
+    raw_head(session)
+        .split(|byte| *byte == b'\n')
         .any(|line| line.get(..LENGTH.len()).is_some_and(|start| start.eq_ignore_ascii_case(LENGTH)))
+}
+
+/// The head as it came over HTTP/1.
+fn raw_head(session: &Session) -> Bytes {
+    session.as_downstream().as_http1().map(|http1| http1.get_headers_raw_bytes()).unwrap_or_default()
+}
+
+/// Whether a line ends otherwise than lines do: proxies differ about where such a head ends.
+fn has_bare_break(head: &[u8]) -> bool {
+    memchr::memchr_iter(b'\n', head).any(|at| at == 0 || head[at - 1] != b'\r')
 }
 
 /// Whether what the client sends cannot be told apart into chunks.

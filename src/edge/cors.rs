@@ -30,6 +30,20 @@ pub fn leave(cors: &Cors, request: &RequestHeader) -> Option<HeaderValue> {
     cors.allows(origin.to_str().ok()?).then(|| origin.clone())
 }
 
+/// Whether a page that has no leave made a browser send this. Some requests browsers send without asking first, and
+/// a name that leads here may be anybody's; so what changes or costs something is for pages that are in the list.
+/// Browsers say where a request comes from, and pages cannot make them lie; programs say nothing.
+pub fn is_of_foreign_page(cors: &Cors, request: &RequestHeader) -> bool {
+    if matches!(request.method, Method::GET | Method::HEAD | Method::OPTIONS) {
+        return false;
+    }
+    let site = request.headers.get("sec-fetch-site").map(|site| site.as_bytes());
+    match request.headers.get(ORIGIN) {
+        Some(_) => leave(cors, request).is_none(),
+        None => site.is_some_and(|site| site != b"none"),
+    }
+}
+
 /// Adds the leave to every answer, whoever wrote it.
 pub struct Leaves(pub Arc<Ingress>);
 

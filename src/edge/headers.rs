@@ -20,7 +20,7 @@ use crate::config::TrustedPeers;
 
 /// Never sent on: what browsers add about themselves, what belongs to the connection that ends here,
 /// and what steers engines from outside.
-const NOT_SENT_ON: [&str; 18] = [
+const NOT_SENT_ON: [&str; 22] = [
     "cookie",
     "origin",
     "referer",
@@ -32,17 +32,22 @@ const NOT_SENT_ON: [&str; 18] = [
     "x-fleet-priority",
     "x-fleet-resume",
     "x-data-parallel-rank",
-    "x-vllm-priority",
     "x-smg-routing-key",
     "x-forwarded-authorization",
     "accept-encoding",
     "forwarded",
     "x-forwarded-port",
+    "x-forwarded-prefix",
+    "x-original-url",
+    "x-rewrite-url",
+    "x-http-method-override",
+    "proxy",
     "x-real-ip",
 ];
 
-/// Whatever begins so steers engines too: SGLang's overrides, and LiteLLM's retries, tags and time limits.
-const STEERING: [&str; 2] = ["x-override-", "x-litellm-"];
+/// Whatever begins so steers engines and gateways too: SGLang's overrides, LiteLLM's retries, tags and time limits,
+/// vLLM's, and the endpoint pickers'.
+const STEERING: [&str; 4] = ["x-override-", "x-litellm-", "x-vllm-", "x-gateway-"];
 
 /// Chooses a rank at vLLM's own balancer. Elsewhere it goes on, since it only names a conversation, and one
 /// that Warmgate has read as such; where the rank is chosen already, nobody may choose another.
@@ -70,7 +75,17 @@ const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering")
 pub const HOPS_MAX: u32 = 4;
 
 /// Never sent back: they are about places and names that only make sense behind Warmgate.
-const NOT_SENT_BACK: [&str; 5] = ["location", "via", "set-cookie", "www-authenticate", "keep-alive"];
+const NOT_SENT_BACK: [&str; 8] = [
+    "location",
+    "via",
+    "set-cookie",
+    "www-authenticate",
+    "keep-alive",
+    "alt-svc",
+    // LiteLLM's own upstream.
+    "x-litellm-model-api-base",
+    HOPS,
+];
 
 /// Which pages may read an answer is Warmgate's to say (`cors`).
 const LEAVES: &str = "access-control-";

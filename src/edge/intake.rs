@@ -39,6 +39,7 @@ pub async fn take(session: &mut Session, exchange: &mut Exchange) -> Result<bool
     let goes_round = headers::hops(head) >= headers::HOPS_MAX;
     let wants_socket = headers::wants_socket(head);
     let fits = headers::fits(head);
+    let is_foreign_page = cors::is_of_foreign_page(&exchange.plan.cors, head);
     // Other protocols that a client offers to go over to are not taken up, nor told to anybody.
     session.req_header_mut().remove_header(&UPGRADE);
     exchange.begin(&path, &session.req_header().headers);
@@ -54,6 +55,7 @@ pub async fn take(session: &mut Session, exchange: &mut Exchange) -> Result<bool
     let taken = match route {
         _ if !fits => Err(Refusal::HeadTooLarge),
         _ if goes_round => Err(Refusal::GoesRound),
+        _ if is_foreign_page => Err(Refusal::ForeignPage),
         _ if known.is_err() => known.map(|()| true),
         _ if wants_socket => Err(Refusal::WebSocket),
         _ if body::is_framed_oddly(session) => Err(Refusal::Body(BodyError::FramedOddly)),
@@ -98,12 +100,15 @@ async fn understand(session: &mut Session, exchange: &mut Exchange, endpoint: En
     let body = body::read(session, &limits).await.map_err(Refusal::Body)?;
     door::request_is_read();
     exchange.has_room(endpoint)?;
-    let Peeked { mut ask, model_span, option_spans, usage_edit } =
+    let Peeked { mut ask, model_span, option_spans, usage_edit, names_others } =
         parse(session, &body, endpoint, &limits).await?.map_err(Refusal::BadRequest)?;
     if let Some(name) = session_name(session, &exchange.plan.affinity.headers) {
         ask.session_name = Some(name);
     }
     exchange.may_ask_for(&ask.model)?;
+    if names_others {
+        exchange.may_name_others()?;
+    }
     ask.tenant = exchange.tenant.as_ref().map_or(0, |tenant| tenant.id);
     ask.priority = priority(session).max(exchange.tenant.as_ref().map(|tenant| tenant.priority).unwrap_or_default());
     exchange.may_resume = may_resume(session, exchange);

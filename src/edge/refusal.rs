@@ -25,6 +25,8 @@ pub enum Refusal {
     },
     /// Its head is larger than any that an engine takes.
     HeadTooLarge,
+    /// A web page without leave had a browser send it.
+    ForeignPage,
     /// It wants a web socket.
     WebSocket,
     /// It came by so many Warmgates that one of them must be before itself.
@@ -54,6 +56,8 @@ pub enum Refusal {
     ModelNotAllowed {
         model: String,
     },
+    /// Besides a model that it may use it names others, unseen.
+    OthersNotAllowed,
     /// Its tenant has used as much as it may.
     OverLimit {
         over: Over,
@@ -113,7 +117,7 @@ impl Refusal {
         match self {
             Refusal::UnknownPath | Refusal::UnknownModel { .. } | Refusal::ResponseGone => 404,
             Refusal::NoKey | Refusal::UnknownKey | Refusal::BadToken(_) => 401,
-            Refusal::ModelNotAllowed { .. } => 403,
+            Refusal::ForeignPage | Refusal::ModelNotAllowed { .. } | Refusal::OthersNotAllowed => 403,
             Refusal::OverLimit { .. } => 429,
             Refusal::WrongMethod { .. } => 405,
             Refusal::HeadTooLarge => 431,
@@ -146,6 +150,11 @@ impl Refusal {
             Refusal::HeadTooLarge => {
                 format!("the path and headers of this request are larger than {HEAD_BYTES_MAX} bytes together")
             }
+            Refusal::ForeignPage => {
+                "pages of this origin may not use this Warmgate; whoever runs it can add the origin to \
+                                     `cors.origins`"
+                    .into()
+            }
             Refusal::WebSocket => "web sockets are not spoken here; send a plain request with `stream: true` and read \
                                    its answer as it comes"
                 .into(),
@@ -158,6 +167,11 @@ impl Refusal {
             Refusal::BadToken(fault) => fault.message().into(),
             Refusal::NoTokenKeys => {
                 "the keys that tokens are checked with are being fetched; try again in a moment".into()
+            }
+            Refusal::OthersNotAllowed => {
+                "this key may use certain models only, and an engine could take another of those that \
+                                          the request names besides `model`; leave out `fallbacks` and the like"
+                    .into()
             }
             Refusal::ModelNotAllowed { model } => {
                 let shown = shown(model);
@@ -175,7 +189,9 @@ impl Refusal {
                 let names: Vec<&str> = dialects.iter().map(|dialect| dialect.name()).collect();
                 format!("model '{model}' cannot be reached by this API; use one of: {}", names.join(", "))
             }
-            Refusal::AllDown { model, .. } => format!("every node that has model '{model}' is down; try again later"),
+            Refusal::AllDown { model, .. } => {
+                format!("every node that has model '{model}' is down or drains; try again later")
+            }
             Refusal::QueueFull { model, .. } => {
                 format!("every node that has model '{}' is busy and the queue is full; try again later", shown(model))
             }

@@ -34,6 +34,8 @@ pub(super) struct Body<'de> {
     pub thinks: bool,
     pub cache_key: Option<u64>,
     pub previous_response: Option<u64>,
+    /// It names models besides `model`, for gateways such as LiteLLM to try in its place.
+    pub names_others: bool,
     pub tools: Tools,
     context: Ids,
     system: Messages,
@@ -125,6 +127,7 @@ enum Field {
     Context,
     Images,
     Prompt,
+    Others,
     Other,
 }
 
@@ -158,6 +161,14 @@ impl Field {
             ("images", OllamaGenerate) => Field::Images,
             ("prompt", OllamaGenerate | OpenAiCompletions | OllamaEmbeddings) => Field::Prompt,
             ("input", OllamaEmbed | OpenAiEmbeddings | OpenAiSpeech) => Field::Prompt,
+            (
+                "fallbacks"
+                | "context_window_fallbacks"
+                | "content_policy_fallbacks"
+                | "context_window_fallback_dict"
+                | "models",
+                endpoint,
+            ) if endpoint.dialect() != Dialect::Ollama => Field::Others,
             ("query" | "documents" | "texts", OpenAiRerank) => Field::Prompt,
             _ => Field::Other,
         }
@@ -189,6 +200,10 @@ impl<'de> Taker<'de> for Reader<'_, 'de> {
                 Field::Context => fields.next_value_seed(Take(&mut body.context))?,
                 Field::Images => fields.next_value_seed(Take(Images(&mut body.images)))?,
                 Field::Prompt => fields.next_value_seed(Take(&mut body.prompt))?,
+                Field::Others => {
+                    body.names_others = true;
+                    fields.next_value_seed(Take(Skip))?;
+                }
                 Field::Other => fields.next_value_seed(Take(Skip))?,
             }
         }

@@ -27,6 +27,8 @@ pub(super) struct Part {
     /// Empty if it has none.
     pub name: String,
     pub is_file: bool,
+    /// Readers of forms differ about its name: it has several, or one that is spelled in pieces.
+    pub is_odd: bool,
     pub value: Range<usize>,
 }
 
@@ -84,13 +86,25 @@ impl Iterator for Parts<'_> {
 
 /// Name and kind of the part with this head.
 fn part_of(head: &str) -> Part {
-    let disposition = head.split("\r\n").find_map(|line| {
-        let (name, value) = line.split_once(':')?;
-        name.trim().eq_ignore_ascii_case("content-disposition").then_some(value)
-    });
-    let Some(value) = disposition else { return Part::default() };
-    let is_file = parameter(value, "filename").or_else(|| parameter(value, "filename*")).is_some();
-    Part { name: parameter(value, "name").unwrap_or_default(), is_file, value: 0..0 }
+    let dispositions = || {
+        head.split("\r\n").filter_map(|line| {
+            let (name, value) = line.split_once(':')?;
+            name.trim().eq_ignore_ascii_case("content-disposition").then_some(value)
+        })
+    };
+    let is_folded = head.split("\r\n").any(|line| line.starts_with([' ', '\t']) || line.contains(['\r', '\n']));
+    let Some(value) = dispositions().next() else { return Part { is_odd: is_folded, ..Part::default() } };
+    let is = |wanted: &'static str| move |(name, _): &(&str, String)| name.eq_ignore_ascii_case(wanted);
+    let in_pieces = |(name, _): (&str, String)| name.get(..5).is_some_and(|start| start.eq_ignore_ascii_case("name*"));
+    Part {
+        name: parameter(value, "name").unwrap_or_default(),
+        is_file: parameters(value).any(|one| is("filename")(&one) || is("filename*")(&one)),
+        is_odd: is_folded
+            || dispositions().count() > 1
+            || parameters(value).filter(is("name")).count() > 1
+            || parameters(value).any(in_pieces),
+        value: 0..0,
+    }
 }
 
 /// Length of blanks and a line break; `None` if something else stands here.
@@ -112,8 +126,13 @@ fn find(bytes: &[u8], needle: &[u8], mut from: usize) -> Option<usize> {
 
 /// A parameter of a header's value, quotes undone.
 fn parameter(value: &str, wanted: &str) -> Option<String> {
-    let (_, mut rest) = value.split_once(';')?;
-    loop {
+    parameters(value).find(|(name, _)| name.eq_ignore_ascii_case(wanted)).map(|(_, text)| text)
+}
+
+/// The parameters of a header's value with their names, quotes undone.
+fn parameters(value: &str) -> impl Iterator<Item = (&str, String)> {
+    let mut rest = value.split_once(';').map_or("", |(_, rest)| rest);
+    std::iter::from_fn(move || {
         let (name, after) = rest.split_once('=')?;
         // Only the last of several is followed by the equals sign.
         let name = name.rsplit(';').next().unwrap_or_default().trim();
@@ -124,11 +143,9 @@ fn parameter(value: &str, wanted: &str) -> Option<String> {
                 (text.trim().to_string(), &after[text.len()..])
             }
         };
-        if name.eq_ignore_ascii_case(wanted) {
-            return Some(text);
-        }
         rest = after;
-    }
+        Some((name, text))
+    })
 }
 
 /// The text up to the closing quote, and what follows it.

@@ -30,6 +30,8 @@ pub struct Peeked {
     pub model_span: Range<usize>,
     /// What would make a stream of OpenAI's tell its counts; `None`: it was asked to, or is none.
     pub usage_edit: Option<Edit>,
+    /// It names models besides, that a gateway behind could take instead.
+    pub names_others: bool,
     /// The values of Ollama's options that a model is loaded with, in order; one that came twice is there twice.
     pub option_spans: Vec<(RunnerOption, Range<usize>)>,
 }
@@ -67,6 +69,10 @@ pub enum PeekError {
     NotObject,
     #[error("the request body is no form; send multipart/form-data with a `model` part")]
     NotForm,
+    #[error(
+        "a part of the form names itself in more than one way; give each one Content-Disposition with one plain `name`"
+    )]
+    OddPart,
     #[error("the request has no `model`; name one of the models listed by GET {list}")]
     NoModel { list: &'static str },
     #[error("the request's `model` is empty; name one of the models listed by GET {list}")]
@@ -107,6 +113,7 @@ pub fn peek_form(bytes: &[u8], content_type: &str, endpoint: Endpoint) -> Result
     for (n, part) in form::Parts::new(bytes, &boundary).enumerate() {
         match part.name.as_str() {
             _ if n >= ENTRY_LIMIT => return Err(PeekError::TooMany),
+            _ if part.is_odd => return Err(PeekError::OddPart),
             _ if part.is_file => {}
             "model" if span.replace(part.value.clone()).is_some() => return Err(PeekError::ModelTwice),
             "stream" => {
@@ -123,6 +130,7 @@ pub fn peek_form(bytes: &[u8], content_type: &str, endpoint: Endpoint) -> Result
         model_span,
         option_spans: Vec::new(),
         usage_edit: None,
+        names_others: false,
     })
 }
 
@@ -139,6 +147,7 @@ pub fn peek_as_it_is(bytes: &[u8], endpoint: Endpoint) -> Result<Peeked, PeekErr
     let (runner, thinking, tools) = (body.options.runner, body.thinks, body.tools.any());
     let option_spans = body.options.spans.iter().map(|(option, raw)| (*option, span(bytes, raw))).collect();
     let (session_name, previous_response) = (body.cache_key, body.previous_response);
+    let names_others = body.names_others;
     let (chain, size) = body.into_chain();
     let ask = Ask {
         stream,
@@ -151,7 +160,7 @@ pub fn peek_as_it_is(bytes: &[u8], endpoint: Endpoint) -> Result<Peeked, PeekErr
         previous_response,
         ..Ask::new(endpoint, model)
     };
-    Ok(Peeked { ask, model_span, option_spans, usage_edit })
+    Ok(Peeked { ask, model_span, option_spans, usage_edit, names_others })
 }
 
 const BOM: &[u8] = b"\xef\xbb\xbf";

@@ -107,7 +107,7 @@ async fn framings_and_line_ends_that_others_read_otherwise_hide_no_second_reques
         (
             "line feeds in the head",
             format!("POST /api/chat HTTP/1.1\nHost: x\nContent-Length: {n}\n\n{body}").into(),
-            Served,
+            Refused("400"),
         ),
         ("a chunk's extension", in_chunk(&format!("{n:x};a=\"b\"\r\n"), "\r\n0\r\n\r\n"), Served),
         (

@@ -104,7 +104,16 @@ async fn a_model_that_is_not_allowed_is_refused_and_not_listed() {
     let unload = |model: &str| Request::post("/api/generate", json!({"model": model, "keep_alive": 0}).to_string());
     assert_eq!(gate.send(&by("some", show("moss:secret"))).await.status, 403);
     assert_eq!(gate.send(&by("some", unload("moss:secret"))).await.status, 403);
+    let falls_back = |by_others: &str| {
+        let mut body = json!({"model": "Fern-3B", "messages": [{"role": "user", "content": "hello"}]});
+        body[by_others] = json!(["hidden"]);
+        Request::post("/v1/chat/completions", body.to_string())
+    };
+    for others in ["fallbacks", "models", "context_window_fallback_dict"] {
+        assert_eq!(gate.send(&by("some", falls_back(others))).await.status, 403, "{others}");
+    }
     assert_eq!((n1.count(), n2.count()), (0, 0), "no node was asked");
+    assert_eq!(gate.send(&by("all", falls_back("fallbacks"))).await.status, 200);
     assert_eq!(gate.send(&by("some", chat("/api/chat", "Moss:7B"))).await.status, 200);
     assert_eq!(gate.send(&by("all", chat("/api/chat", "moss:secret"))).await.status, 200);
 

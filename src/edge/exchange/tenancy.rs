@@ -35,6 +35,12 @@ impl Exchange {
         Ok(())
     }
 
+    /// Whether its tenant may name models for engines to choose from, which nobody here looks at.
+    pub fn may_name_others(&self) -> Result<(), Refusal> {
+        let may = self.tenant.as_ref().is_none_or(|tenant| tenant.may_use_all());
+        if may { Ok(()) } else { Err(Refusal::OthersNotAllowed) }
+    }
+
     /// Whether its tenant may ask for a model by that name.
     pub fn may_ask_for(&self, model: &str) -> Result<(), Refusal> {
         match &self.tenant {

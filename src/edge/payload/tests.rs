@@ -21,7 +21,7 @@ fn node() -> Arc<Node> {
 
 /// What a node is sent that has the model in memory under another name and with that window.
 fn sent(body: &str, model: &str, window: u32, guard: OptionGuard) -> String {
-    let Peeked { ask, model_span, option_spans, usage_edit } = peek(body.as_bytes(), Endpoint::OllamaChat).unwrap();
+    let Peeked { ask, model_span, option_spans, usage_edit, .. } = peek(body.as_bytes(), Endpoint::OllamaChat).unwrap();
     let payload = Payload { bytes: Bytes::copy_from_slice(body.as_bytes()), model_span, option_spans, usage_edit };
     let room = Room { prompt_tokens: ask.prompt_tokens, output_tokens: 0 };
     let misfit = Runner::default().misfit(&ask.runner, Some(window), room, guard);

@@ -70,7 +70,7 @@ fn check(input: &[u8]) -> Result<u64, String> {
 }
 
 fn holds(input: &[u8], endpoint: Endpoint, peeked: &Peeked) -> Result<(), String> {
-    let Peeked { ask, model_span, option_spans, usage_edit } = peeked;
+    let Peeked { ask, model_span, option_spans, usage_edit, names_others: _ } = peeked;
     for (option, span) in option_spans {
         let value = input.get(span.clone()).and_then(|value| serde_json::from_slice::<&RawValue>(value).ok());
         law(value.is_some(), || format!("{option:?} has no value at {span:?}"))?;
@@ -172,5 +172,6 @@ fn kind(error: &PeekError) -> u64 {
         PeekError::ModelTooLong { .. } => 10,
         PeekError::ModelUnprintable { .. } => 11,
         PeekError::TooMany => 12,
+        PeekError::OddPart => 13,
     }
 }

@@ -37,6 +37,23 @@ fn bod_09_the_model_is_found_wherever_it_stands() {
 }
 
 #[test]
+fn no_part_is_taken_whose_name_readers_differ_about() {
+    let model = (r#"name="model""#, &b"a"[..]);
+    for odd in [
+        r#"name="x"; name="model""#,
+        r#"name="x"; NAME=model"#,
+        r#"name*=utf-8''model"#,
+        r#"name*0="mo"; name*1="del""#,
+        "name=\"x\"\r\nContent-Disposition: form-data; name=\"model\"",
+        "name=\"x\"\r\n filename=\"y\"",
+        "name=\"x\"\r\nA: b\nContent-Disposition: form-data; name=\"model\"",
+    ] {
+        check_error(&[model, (odd, b"b")], PeekError::OddPart);
+        check_error(&[(odd, b"b"), model], PeekError::OddPart);
+    }
+}
+
+#[test]
 fn a_name_in_a_form_is_judged_like_any_other() {
     let list = "/v1/models";
     let model = |value: &'static [u8]| (r#"name="model""#, value);
