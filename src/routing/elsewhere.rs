@@ -16,6 +16,9 @@ use super::fleet::{Fleet, HoldingId, UpstreamId};
 use super::moment::Moment;
 use super::session::{Candidates, SharedPin, domain};
 
+/// More than one replica can have at a node; what is told beyond is no count.
+const REQUESTS_MAX: u32 = 100_000;
+
 /// A turn that was answered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Turn {
@@ -79,9 +82,9 @@ impl Others {
     }
 
     fn add(&mut self, running: u32, waiting: u32, broken: bool, now: Moment) {
-        self.running = self.running.saturating_add(running);
-        self.waiting = self.waiting.saturating_add(waiting);
-        self.replicas += u32::from(running + waiting > 0);
+        self.running = self.running.saturating_add(running.min(REQUESTS_MAX));
+        self.waiting = self.waiting.saturating_add(waiting.min(REQUESTS_MAX));
+        self.replicas += u32::from(running > 0 || waiting > 0);
         if broken && self.broken == 0 {
             self.broken_since = now;
         }
@@ -89,9 +92,9 @@ impl Others {
     }
 
     fn take(&mut self, running: u32, waiting: u32, broken: bool) {
-        self.running = self.running.saturating_sub(running);
-        self.waiting = self.waiting.saturating_sub(waiting);
-        self.replicas = self.replicas.saturating_sub(u32::from(running + waiting > 0));
+        self.running = self.running.saturating_sub(running.min(REQUESTS_MAX));
+        self.waiting = self.waiting.saturating_sub(waiting.min(REQUESTS_MAX));
+        self.replicas = self.replicas.saturating_sub(u32::from(running > 0 || waiting > 0));
         self.broken = self.broken.saturating_sub(u32::from(broken));
     }
 }

@@ -225,3 +225,23 @@ fn every_table_is_bounded_and_strangers_change_nothing() {
     }
     assert_eq!(a.elsewhere.replicas(), REPLICAS_MAX);
 }
+
+#[test]
+fn no_count_that_another_tells_is_followed_one_by_one() {
+    let mut fleet = replica(&["n1", "n2"]);
+    // It has served before, so that waits are known.
+    let (lease, home) = serve(&mut fleet, &chat("su"), at(10));
+    fleet.end(lease, Outcome::Done { output_tokens: Some(100), cached: None }, at(12));
+    let model = hash_text(&Ask::plain().model);
+    let all = ModelLoad { model, running: u32::MAX, waiting: u32::MAX, broken: false };
+    let load = NodeLoad { node: hash_text(&home), broken: false, models: vec![all] };
+    fleet.learn_loads(1, std::slice::from_ref(&load), LIFE, at(13));
+
+    // Each at a step would take minutes.
+    let decision = decided(&fleet, &chat("suav"), at(13));
+
+    assert!(decision.rows.iter().all(|row| row.score.is_finite()));
+    assert_ne!(name(&fleet, decision.rows[0].upstream), home);
+    fleet.learn_loads(1, &[], LIFE, at(14));
+    assert_eq!(name(&fleet, decided(&fleet, &chat("suav"), at(14)).rows[0].upstream), home, "nothing of it is left");
+}

@@ -50,6 +50,10 @@ impl Typical {
 /// Taken for a load while none was seen.
 const LOAD_S: f64 = 10.0;
 
+/// So many requests of others, and so many that wait, are followed one by one to the slot that they get; the rest
+/// counts as slots times its usual length, so that no count that is told from outside takes long.
+const COUNTED_MAX: u32 = 1024;
+
 /// One node, as one ask would find it.
 pub struct Forecast<'a> {
     fleet: &'a Fleet,
@@ -144,7 +148,8 @@ impl<'a> Forecast<'a> {
         let mut ends: Vec<f64> = Vec::with_capacity(slots.min(self.holding.running as usize + foreign as usize));
         let answering = self.holding.answers.iter().map(|(_, since)| left_s(self.answer_s, *since, self.now));
         // Nobody knows how far other people's are.
-        let others = (0..foreign).map(|_| self.answer_s / 2.0);
+        let counted = foreign.min(COUNTED_MAX);
+        let others = (0..counted).map(|_| self.answer_s / 2.0);
         for end in answering.chain(others) {
             take(&mut ends, slots, end);
         }
@@ -154,11 +159,14 @@ impl<'a> Forecast<'a> {
             let end = (began + self.cost.seconds(work)).max(computed_s) + self.answer_s;
             replace_earliest(&mut ends, slots, end);
         }
-        for _ in 0..self.holding.waiting.saturating_add(self.holding.others.waiting) {
+        let waiting = self.holding.waiting.saturating_add(self.holding.others.waiting);
+        for _ in 0..waiting.min(COUNTED_MAX) {
             let began = if ends.len() < slots { 0.0 } else { earliest(&ends) };
             replace_earliest(&mut ends, slots, began + self.read_s + self.answer_s);
         }
-        if ends.len() < slots { 0.0 } else { earliest(&ends) }
+        let beyond = f64::from(foreign - counted) / 2.0 + f64::from(waiting.saturating_sub(COUNTED_MAX));
+        let free_s = if ends.len() < slots { 0.0 } else { earliest(&ends) };
+        free_s + beyond * self.answer_s / slots as f64
     }
 }
 
