@@ -69,7 +69,9 @@ pub enum BodyError {
     #[error("the request body is not framed as HTTP has it")]
     BadFraming(Box<Error>),
     /// 400: others may read it as two requests.
-    #[error("the request has another Transfer-Encoding than `chunked`, more than one, or a Content-Length beside it")]
+    #[error(
+        "the request has a bare line feed in its head, another Transfer-Encoding than `chunked`, more than one, or a Content-Length beside it"
+    )]
     FramedOddly,
     /// Nobody is there to be answered.
     #[error("the client left while sending its request")]

@@ -87,8 +87,10 @@ const RUNNING_LIFE_S: u64 = 2;
 /// A booking that is settled already: whatever comes of its call is to be undone.
 const SETTLED: u64 = u64::MAX;
 
-static TAKE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("take.lua")));
-static SETTLE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("settle.lua")));
+static TAKE: LazyLock<Script> =
+    LazyLock::new(|| Script::new(concat!(include_str!("window.lua"), include_str!("take.lua"))));
+static SETTLE: LazyLock<Script> =
+    LazyLock::new(|| Script::new(concat!(include_str!("window.lua"), include_str!("settle.lua"))));
 
 /// What the account says: the limit that is reached or zero, seconds to wait, the second that was booked in,
 /// requests and tokens of all replicas, and what others have running.

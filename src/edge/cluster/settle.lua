@@ -1,25 +1,8 @@
 -- A request of a tenant's has ended: what it was booked with too much is given back, and what it used beyond is added.
 -- One that was never booked here (second 0) is booked now, as so many seconds old.
-local used, runs = KEYS[1], KEYS[2]
-local replica, stamp, running = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local booked, age = tonumber(ARGV[4]), tonumber(ARGV[5])
 local requests_add, requests_back, tokens_add, tokens_back =
   tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
-local now = tonumber(redis.call('TIME')[1])
-
-local head = redis.call('HMGET', used, 'newest', 'requests', 'tokens')
-local newest, requests_sum, tokens_sum = tonumber(head[1] or now), tonumber(head[2] or 0), tonumber(head[3] or 0)
-for second = newest + 1, math.max(newest, now) do
-  if second > newest + 61 then break end
-  local slot = second % 61
-  local gone = redis.call('HMGET', used, 'r' .. slot, 't' .. slot)
-  if gone[1] or gone[2] then
-    requests_sum = math.max(0, requests_sum - tonumber(gone[1] or 0))
-    tokens_sum = math.max(0, tokens_sum - tonumber(gone[2] or 0))
-    redis.call('HDEL', used, 'r' .. slot, 't' .. slot)
-  end
-end
-newest = math.max(newest, now)
 
 local function add(kind, second, count)
   if count <= 0 or second + 61 <= newest then return 0 end

@@ -1,24 +1,8 @@
 -- Takes one request from a tenant's limits, or says why not. One hash holds the last 61 seconds and their sums, as
 -- routing/limits.rs has them for one replica; another who has requests running, as each replica last said.
-local used, runs = KEYS[1], KEYS[2]
-local replica, stamp, running, life = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+local life = tonumber(ARGV[4])
 local requests_max, tokens_max, running_max = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
 local tokens = tonumber(ARGV[8])
-local now = tonumber(redis.call('TIME')[1])
-
-local head = redis.call('HMGET', used, 'newest', 'requests', 'tokens')
-local newest, requests_sum, tokens_sum = tonumber(head[1] or now), tonumber(head[2] or 0), tonumber(head[3] or 0)
-for second = newest + 1, math.max(newest, now) do
-  if second > newest + 61 then break end
-  local slot = second % 61
-  local gone = redis.call('HMGET', used, 'r' .. slot, 't' .. slot)
-  if gone[1] or gone[2] then
-    requests_sum = math.max(0, requests_sum - tonumber(gone[1] or 0))
-    tokens_sum = math.max(0, tokens_sum - tonumber(gone[2] or 0))
-    redis.call('HDEL', used, 'r' .. slot, 't' .. slot)
-  end
-end
-newest = math.max(newest, now)
 
 local others = 0
 if running_max >= 0 then
