@@ -1,11 +1,9 @@
-//! The log: standard error, one line an event; access lines stand alone, for machines to read.
+//! The log: standard error, one line an event. Access lines go there too, by `edge::access_log`.
 
 use std::io::Write;
 
 use env_logger::{Builder, Env, Target};
 use log::Level;
-
-use crate::edge::access_log;
 
 /// What is logged unless `RUST_LOG` says otherwise.
 const DEFAULT: &str = "error,warmgate=info";
@@ -18,9 +16,6 @@ pub fn start() {
     builder.target(Target::Stderr).format(|line, record| {
         if record.level() > LIBRARIES_MAX && !record.target().starts_with("warmgate") {
             return Ok(());
-        }
-        if record.target() == access_log::TARGET {
-            return writeln!(line, "{}", record.args());
         }
         writeln!(line, "{} {:5} {}", line.timestamp_millis(), record.level(), record.args())
     });

@@ -1,61 +1,159 @@
 //! One line for each request that went to the fleet. It never holds a prompt, a key or an address.
+//!
+//! A line is formed when its request ends, and written by `outlet` with those that come about then.
 
-use serde_json::json;
+mod outlet;
+
+use std::io::Write;
+
+use serde::Serialize;
 
 use super::receipt::Receipt;
 use crate::config::AccessLog;
 use crate::routing::fleet::UpstreamId;
 
-/// The log target of access lines, for whoever formats or filters them.
+pub use outlet::Outlet;
+
+/// The log target that `RUST_LOG` names these lines by.
 pub const TARGET: &str = "warmgate::access";
 
-pub fn write(form: AccessLog, receipt: &Receipt, name: &dyn Fn(UpstreamId) -> String) {
-    if form == AccessLog::Off {
+/// As the configuration has it; whether it is logged at all.
+pub fn write(form: AccessLog, receipt: &Receipt, name: &dyn Fn(UpstreamId) -> String, outlet: &Outlet) {
+    if form == AccessLog::Off || !log::log_enabled!(target: TARGET, log::Level::Info) {
         return;
     }
-    let last = receipt.attempts.last();
-    let node = last.map(|attempt| name(attempt.row.upstream)).or(receipt.managed_nodes()).unwrap_or_default();
-    let score = last.map(|attempt| (attempt.row.score * 10.0).round() / 10.0);
-    match form {
+    outlet.add(|lines| match form {
         AccessLog::Off => {}
-        AccessLog::Json => {
-            let line = json!({
-                "time_ms": receipt.wall_ms,
-                "request_id": receipt.request_id,
-                "trace_id": receipt.trace_id,
-                "path": receipt.path,
-                "tenant": receipt.tenant,
-                "model": receipt.model,
-                "session": receipt.session,
-                "node": node,
-                "score": score,
-                "affinity": receipt.affinity,
-                "attempts": receipt.attempts.len(),
-                "status": receipt.status,
-                "outcome": receipt.outcome,
-                "queue_ms": receipt.queue_ms.round(),
-                "first_byte_ms": receipt.first_byte_ms.map(f64::round),
-                "total_ms": receipt.total_ms.round(),
-                "prompt_tokens": receipt.prompt_tokens,
-                "cached_tokens": receipt.cached_tokens,
-                "output_tokens": receipt.output_tokens,
-            });
-            log::info!(target: TARGET, "{line}");
+        AccessLog::Json => json(receipt, name, lines),
+        AccessLog::Text => text(receipt, name, lines),
+    });
+}
+
+/// The form for machines.
+#[derive(Serialize)]
+struct Line<'a> {
+    time_ms: u64,
+    request_id: &'a str,
+    trace_id: Option<&'a str>,
+    path: &'a str,
+    tenant: Option<&'a str>,
+    model: &'a str,
+    session: Option<&'a str>,
+    node: &'a str,
+    score: Option<f64>,
+    affinity: &'a str,
+    attempts: usize,
+    status: u16,
+    outcome: &'a str,
+    queue_ms: f64,
+    first_byte_ms: Option<f64>,
+    total_ms: f64,
+    prompt_tokens: Option<u32>,
+    cached_tokens: Option<u32>,
+    output_tokens: Option<u32>,
+}
+
+fn json(receipt: &Receipt, name: &dyn Fn(UpstreamId) -> String, lines: &mut Vec<u8>) {
+    let line = Line {
+        time_ms: receipt.wall_ms,
+        request_id: &receipt.request_id,
+        trace_id: receipt.trace_id.as_deref(),
+        path: &receipt.path,
+        tenant: receipt.tenant.as_deref(),
+        model: &receipt.model,
+        session: receipt.session.as_deref(),
+        node: &node(receipt, name),
+        score: score(receipt),
+        affinity: receipt.affinity,
+        attempts: receipt.attempts.len(),
+        status: receipt.status,
+        outcome: receipt.outcome,
+        queue_ms: receipt.queue_ms.round(),
+        first_byte_ms: receipt.first_byte_ms.map(f64::round),
+        total_ms: receipt.total_ms.round(),
+        prompt_tokens: receipt.prompt_tokens,
+        cached_tokens: receipt.cached_tokens,
+        output_tokens: receipt.output_tokens,
+    };
+    // Writing to memory cannot fail.
+    let _ = serde_json::to_writer(&mut *lines, &line);
+}
+
+fn text(receipt: &Receipt, name: &dyn Fn(UpstreamId) -> String, lines: &mut Vec<u8>) {
+    let dash = |text: Option<&str>| text.unwrap_or("-").to_owned();
+    let tokens = |tokens: Option<u32>| tokens.map_or_else(|| "-".into(), |tokens| tokens.to_string());
+    let first_byte_ms = receipt.first_byte_ms.map_or_else(|| "-".into(), |ms| format!("{ms:.0}"));
+    let _ = write!(
+        lines,
+        "{} {} {} {} {:?} -> {} {} {} session={} score={} attempts={} queue_ms={:.0} first_byte_ms={} \
+         total_ms={:.0} prompt_tokens={} cached_tokens={} output_tokens={} trace_id={}",
+        receipt.request_id,
+        receipt.status,
+        dash(receipt.tenant.as_deref()),
+        receipt.path,
+        receipt.model,
+        node(receipt, name),
+        receipt.affinity,
+        receipt.outcome,
+        dash(receipt.session.as_deref()),
+        score(receipt).map_or_else(|| "-".into(), |score| format!("{score:.1}")),
+        receipt.attempts.len(),
+        receipt.queue_ms,
+        first_byte_ms,
+        receipt.total_ms,
+        tokens(receipt.prompt_tokens),
+        tokens(receipt.cached_tokens),
+        tokens(receipt.output_tokens),
+        dash(receipt.trace_id.as_deref()),
+    );
+}
+
+fn node(receipt: &Receipt, name: &dyn Fn(UpstreamId) -> String) -> String {
+    let last = receipt.attempts.last().map(|attempt| name(attempt.row.upstream));
+    last.or(receipt.managed_nodes()).unwrap_or_default()
+}
+
+fn score(receipt: &Receipt) -> Option<f64> {
+    receipt.attempts.last().map(|attempt| (attempt.row.score * 10.0).round() / 10.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn receipt() -> Receipt {
+        Receipt {
+            request_id: "r1".into(),
+            path: "/api/chat\n{\"forged\":1}".into(),
+            model: "a\"b".into(),
+            status: 200,
+            outcome: "ok",
+            affinity: "none",
+            total_ms: 12.4,
+            first_byte_ms: Some(3.6),
+            output_tokens: Some(7),
+            ..Receipt::default()
         }
-        AccessLog::Text => {
-            let dash = |text: Option<&str>| text.unwrap_or("-").to_owned();
-            let tokens = |tokens: Option<u32>| tokens.map_or_else(|| "-".into(), |tokens| tokens.to_string());
-            let first_byte_ms = receipt.first_byte_ms.map_or_else(|| "-".into(), |ms| format!("{ms:.0}"));
-            log::info!(
-                target: TARGET,
-                "{} {} {} {} {:?} -> {} {} {} session={} score={} attempts={} queue_ms={:.0} first_byte_ms={} \
-                 total_ms={:.0} prompt_tokens={} cached_tokens={} output_tokens={} trace_id={}",
-                receipt.request_id, receipt.status, dash(receipt.tenant.as_deref()), receipt.path,
-                receipt.model, node, receipt.affinity, receipt.outcome, dash(receipt.session.as_deref()),
-                score.map_or_else(|| "-".into(), |score| format!("{score:.1}")), receipt.attempts.len(),
-                receipt.queue_ms, first_byte_ms, receipt.total_ms, tokens(receipt.prompt_tokens),
-                tokens(receipt.cached_tokens), tokens(receipt.output_tokens), dash(receipt.trace_id.as_deref()),
-            );
-        }
+    }
+
+    #[test]
+    fn a_json_line_is_one_line_whatever_clients_name() {
+        let mut lines = Vec::new();
+        json(&receipt(), &|_| String::new(), &mut lines);
+        assert!(!lines.contains(&b'\n'));
+        let line: Value = serde_json::from_slice(&lines).expect("JSON");
+        assert_eq!(line["path"], "/api/chat\n{\"forged\":1}");
+        assert_eq!((&line["model"], &line["first_byte_ms"], &line["session"]), (&json!("a\"b"), &json!(4.0), &json!(null)));
+    }
+
+    #[test]
+    fn a_text_line_tells_what_is_not_known_as_a_dash() {
+        let mut lines = Vec::new();
+        text(&Receipt { path: "/api/chat".into(), ..receipt() }, &|_| String::new(), &mut lines);
+        let line = String::from_utf8(lines).expect("text");
+        assert!(line.starts_with("r1 200 - /api/chat \"a\\\"b\" -> "), "{line}");
+        assert!(line.ends_with("first_byte_ms=4 total_ms=12 prompt_tokens=- cached_tokens=- output_tokens=7 trace_id=-"), "{line}");
     }
 }

@@ -10,6 +10,7 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use pingora_load_balancing::{Backends, LoadBalancer};
 
+use super::access_log::Outlet;
 use super::body::BodyLimits;
 use super::budget::Budget;
 use super::cluster::Cluster;
@@ -53,6 +54,7 @@ pub struct Ingress {
     pub waiting_room: Arc<WaitingRoom>,
     pub fetcher: Arc<Fetcher>,
     pub receipts: Receipts,
+    pub access_lines: Outlet,
     pub history: History,
     /// What is under way.
     pub live: Arc<Live>,
@@ -109,6 +111,7 @@ impl Ingress {
         }));
         let balancer = Arc::new(balancer);
         let body_memory = Budget::new(in_force.limits.memory_for_bodies.0 as usize);
+        let metrics = Metrics::new()?;
         Ok(Ingress {
             tenants: ArcSwap::from_pointee(Tenants::of(&in_force)),
             tokens: Tokens::of(in_force.jwt.as_ref()),
@@ -119,10 +122,11 @@ impl Ingress {
             fleet,
             fetcher,
             receipts: Receipts::default(),
+            access_lines: Outlet::new(Box::new(std::io::stderr()), metrics.access_lines_dropped.clone()),
             history: History::default(),
             live: Arc::default(),
             snapshots: Snapshots::default(),
-            metrics: Metrics::new()?,
+            metrics,
             cluster: Arc::default(),
             body_memory,
             active: Arc::default(),

@@ -55,6 +55,7 @@ pub struct Metrics {
     /// Connections that found no descriptor left for them.
     pub connections_refused: IntCounter,
     pub connections_displaced: IntCounter,
+    pub access_lines_dropped: IntCounter,
     pub tenants: TenantCounts,
     pub cluster: ClusterCounts,
     /// Clients that did not come to terms over TLS, or not in time.
@@ -149,6 +150,10 @@ impl Metrics {
             "warmgate_connections_displaced_total",
             "Connections of clients closed without a request under way, to make room for others",
         )?;
+        let access_lines_dropped = to.counter(
+            "warmgate_access_lines_dropped_total",
+            "Access lines that were not written since whoever reads standard error is too slow",
+        )?;
         let handshakes_failed = to.counter(
             "warmgate_tls_handshakes_failed_total",
             "TLS handshakes with clients that failed or took too long",
@@ -198,6 +203,7 @@ impl Metrics {
             reload_success,
             reload_success_at,
             connections_displaced,
+            access_lines_dropped,
             standing,
             telling: Mutex::default(),
         })

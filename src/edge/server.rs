@@ -273,6 +273,7 @@ fn write_pid(ingress: &Ingress) {
 
 /// The last that a process does. What a successor has put in its place stays.
 fn clean_up(ingress: &Ingress, place: Option<&Path>) {
+    ingress.access_lines.flush();
     if ingress.departure.has_successor() {
         return;
     }

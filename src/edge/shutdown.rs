@@ -54,19 +54,20 @@ impl ShutdownSignalWatch for Signals {
             self.ingress.departure.reach(Stage::Stopping);
         }
         self.addresses.close();
-        tokio::spawn(exit_at_second(term, int, has_successor));
+        tokio::spawn(exit_at_second(term, int, has_successor, self.ingress.clone()));
         ShutdownSignal::GracefulTerminate
     }
 }
 
 /// A hand-over counts as no signal: whoever stops all there is means this one to stop as well.
-async fn exit_at_second(mut term: Signal, mut int: Signal, has_successor: bool) {
+async fn exit_at_second(mut term: Signal, mut int: Signal, has_successor: bool, ingress: Arc<Ingress>) {
     for _ in 0..=u8::from(has_successor) {
         tokio::select! {
             _ = term.recv() => {}
             _ = int.recv() => {}
         }
     }
+    ingress.access_lines.flush();
     process::exit(1);
 }
 

@@ -24,6 +24,9 @@ pub use settings::Settings;
 /// How long it may take until a client that left is forgotten.
 const FORGOTTEN: Duration = Duration::from_secs(3);
 
+/// For access lines to be written.
+const WRITTEN: Duration = Duration::from_secs(30);
+
 /// A running Warmgate.
 pub struct Gate(Launched);
 
@@ -184,6 +187,17 @@ impl Gate {
     /// All that it logged so far.
     pub fn log(&self) -> String {
         self.0.log()
+    }
+
+    /// All that it logged, once there are so many access lines among it: they are written a moment late.
+    pub async fn log_of(&self, requests: usize) -> String {
+        let written = async {
+            while self.log().matches("\"outcome\":").count() < requests {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        within_time(WRITTEN, "an access line for each request", written).await;
+        self.log()
     }
 
     /// Memory of the process now, bytes.

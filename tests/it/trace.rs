@@ -120,7 +120,7 @@ async fn a_request_its_attempts_and_what_nodes_are_told_are_one_trace() {
     assert_eq!(told.get("traceparent"), Some(format!("00-{TRACE}-{}-01", hex(&last.span_id)).as_str()));
     assert_eq!(told.get("tracestate"), Some("theirs=1"));
     assert_eq!(receipt["trace_id"], TRACE);
-    let log = gate.log();
+    let log = gate.log_of(2).await;
     let line = log.lines().find(|line| line.contains(&answered.2) && line.contains("total_ms")).expect("its line");
     for field in [
         "trace_id",
