@@ -145,7 +145,10 @@ mod tests {
         assert!(!lines.contains(&b'\n'));
         let line: Value = serde_json::from_slice(&lines).expect("JSON");
         assert_eq!(line["path"], "/api/chat\n{\"forged\":1}");
-        assert_eq!((&line["model"], &line["first_byte_ms"], &line["session"]), (&json!("a\"b"), &json!(4.0), &json!(null)));
+        assert_eq!(
+            (&line["model"], &line["first_byte_ms"], &line["session"]),
+            (&json!("a\"b"), &json!(4.0), &json!(null))
+        );
     }
 
     #[test]
@@ -154,6 +157,9 @@ mod tests {
         text(&Receipt { path: "/api/chat".into(), ..receipt() }, &|_| String::new(), &mut lines);
         let line = String::from_utf8(lines).expect("text");
         assert!(line.starts_with("r1 200 - /api/chat \"a\\\"b\" -> "), "{line}");
-        assert!(line.ends_with("first_byte_ms=4 total_ms=12 prompt_tokens=- cached_tokens=- output_tokens=7 trace_id=-"), "{line}");
+        assert!(
+            line.ends_with("first_byte_ms=4 total_ms=12 prompt_tokens=- cached_tokens=- output_tokens=7 trace_id=-"),
+            "{line}"
+        );
     }
 }

@@ -3,6 +3,7 @@
 //! The hooks of `Gateway` are short and stateless; what they must remember from one to the next is
 //! here. An exchange ends once, in `end`, however it comes about.
 
+use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -261,7 +262,7 @@ impl Exchange {
             }
             headers::steer(&mut request.headers, node);
         }
-        headers::tell(&mut request.headers, headers::REQUEST_ID, self.request_id.clone());
+        headers::tell(&mut request.headers, headers::REQUEST_ID, self.request_id.as_str());
         self.trace.tell(&mut request.headers, self.receipt.attempts.len().saturating_sub(1));
         if let Some(replay) = &self.replay {
             replay.frame(&mut request.headers);
@@ -270,7 +271,8 @@ impl Exchange {
     }
 
     /// There is a connection to the current node.
-    pub fn connected(&mut self) {
+    pub fn connected(&mut self, socket: RawFd) {
+        self.replay.iter().for_each(|replay| replay.connected(socket));
         let connect_ms = self.ingress.fleet.now().since(self.sent_at).as_secs_f64() * 1000.0;
         if let Some(attempt) = self.receipt.attempts.last_mut() {
             attempt.connect_ms = Some(connect_ms);
@@ -394,24 +396,22 @@ impl Exchange {
         self.current.as_ref().map(|current| &current.node).or(carried)
     }
 
-    /// What the answer's headers tell of how it came about.
-    pub fn routing_headers(&self) -> Vec<(HeaderName, String)> {
+    /// Tells the client how its answer came about.
+    pub fn tell_routing(&self, headers: &mut HeaderMap) {
         if let Some(nodes) = self.nodes_told() {
-            return vec![(FLEET_NODE, nodes)];
+            return headers::tell(headers, FLEET_NODE, nodes);
         }
         let (Some(attempt), Some(current), true) =
             (self.receipt.attempts.last(), &self.current, self.plan.routing_headers)
         else {
-            return Vec::new();
+            return;
         };
-        vec![
-            (FLEET_NODE, self.ingress.node_name(attempt.row.upstream)),
-            (FLEET_SCORE, format!("{:.1}", attempt.row.score)),
-            (FLEET_AFFINITY, self.receipt.affinity.to_string()),
-            (FLEET_MODEL, current.model.clone()),
-            (FLEET_ATTEMPTS, self.receipt.attempts.len().to_string()),
-            (FLEET_QUEUE_MS, format!("{:.0}", self.receipt.queue_ms)),
-        ]
+        headers::tell(headers, FLEET_NODE, current.node.name.as_str());
+        headers::tell(headers, FLEET_SCORE, format!("{:.1}", attempt.row.score));
+        headers.insert(FLEET_AFFINITY, HeaderValue::from_static(self.receipt.affinity));
+        headers::tell(headers, FLEET_MODEL, current.model.as_str());
+        headers.insert(FLEET_ATTEMPTS, self.receipt.attempts.len().into());
+        headers.insert(FLEET_QUEUE_MS, (self.receipt.queue_ms.round() as u64).into());
     }
 
     fn first_byte(&mut self) {

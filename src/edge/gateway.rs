@@ -4,6 +4,7 @@
 //! connections, pooling and copying; this file says when and where. State between hooks lives in the
 //! `Exchange`; what a failure means is `routing::retry`'s to say.
 
+use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -143,11 +144,11 @@ impl ProxyHttp for Gateway {
         _: &mut Session,
         _: bool,
         _: &HttpPeer,
-        _: std::os::fd::RawFd,
+        socket: RawFd,
         _: Option<&Digest>,
         exchange: &mut Context,
     ) -> Result<()> {
-        exchange.connected();
+        exchange.connected(socket);
         Ok(())
     }
 
@@ -204,10 +205,8 @@ impl ProxyHttp for Gateway {
             }
             headers::keep_streams_flowing(&mut parts.headers);
             tell_limits(&mut parts.headers, &exchange.limits_told(), exchange.dialect);
-            for (name, value) in exchange.routing_headers() {
-                headers::tell(&mut parts.headers, name, value);
-            }
-            headers::tell(&mut parts.headers, headers::REQUEST_ID, exchange.request_id.clone());
+            exchange.tell_routing(&mut parts.headers);
+            headers::tell(&mut parts.headers, headers::REQUEST_ID, exchange.request_id.as_str());
             Ok(())
         })?;
         if headers::is_bodiless(response, session) {

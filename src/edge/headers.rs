@@ -135,12 +135,7 @@ fn blank_answer() -> AnswerParts {
 /// it is to get. To be given the client's request anew for each attempt, introduced.
 /// Answers are wanted uncompressed, since streams are read on the way.
 pub fn address(request: &mut Parts, target: &Target) -> Result<()> {
-    let path = request.uri.path();
-    let path = match request.uri.query() {
-        Some(KEPT_QUERY) => target.join(&format!("{path}?{KEPT_QUERY}")),
-        _ => target.join(path),
-    };
-    request.uri = Uri::try_from(path).or_err(ErrorType::InvalidHTTPHeader, "the joined path is no URI")?;
+    request.uri = path_at(&request.uri, target)?;
     let headers = &mut request.headers;
     let not_sent_on: Vec<HeaderName> =
         headers.keys().filter(|name| !is_sent_on(name, target.forwards_keys)).cloned().collect();
@@ -154,6 +149,19 @@ pub fn address(request: &mut Parts, target: &Target) -> Result<()> {
         headers.insert(AUTHORIZATION, value(&key)?);
     }
     Ok(())
+}
+
+/// Where on that upstream a request for this goes.
+fn path_at(asked: &Uri, target: &Target) -> Result<Uri> {
+    let path = asked.path();
+    if target.is_root() && asked.query().is_none() && asked.authority().is_none() {
+        return Ok(asked.clone());
+    }
+    let path = match asked.query() {
+        Some(KEPT_QUERY) => target.join(&format!("{path}?{KEPT_QUERY}")),
+        _ => target.join(path),
+    };
+    Uri::try_from(path).or_err(ErrorType::InvalidHTTPHeader, "the joined path is no URI")
 }
 
 fn is_sent_on(name: &HeaderName, keys_too: bool) -> bool {
@@ -291,11 +299,9 @@ fn steers(name: &str) -> bool {
 
 /// Makes an upstream's answer one of ours, in one framing that the client's version of HTTP has.
 pub fn for_client(headers: &mut HeaderMap, version: Version) {
-    for name in NOT_SENT_BACK {
-        headers.remove(name);
-    }
-    let leaves: Vec<HeaderName> = headers.keys().filter(|name| name.as_str().starts_with(LEAVES)).cloned().collect();
-    leaves.iter().for_each(|name| drop(headers.remove(name)));
+    let is_sent_back = |name: &str| !NOT_SENT_BACK.contains(&name) && !name.starts_with(LEAVES);
+    let kept_here: Vec<HeaderName> = headers.keys().filter(|name| !is_sent_back(name.as_str())).cloned().collect();
+    kept_here.iter().for_each(|name| drop(headers.remove(name)));
     match headers.get(TRANSFER_ENCODING).cloned() {
         _ if version < Version::HTTP_11 => drop(headers.remove(TRANSFER_ENCODING)),
         // Some servers say it twice.
@@ -311,8 +317,8 @@ pub fn for_client(headers: &mut HeaderMap, version: Version) {
 }
 
 /// Adds a header that tells how an answer came about; a value that no header can carry is left out.
-pub fn tell(headers: &mut HeaderMap, name: HeaderName, value: String) {
-    if let Ok(value) = HeaderValue::try_from(value) {
+pub fn tell(headers: &mut HeaderMap, name: HeaderName, value: impl TryInto<HeaderValue>) {
+    if let Ok(value) = value.try_into() {
         headers.insert(name, value);
     }
 }

@@ -9,9 +9,11 @@
 //!
 //! Nothing else touches `custom::server::Session`, a hidden trait: hence Pingora's exact version.
 
+mod cork;
 mod pulse;
 mod session;
 
+use std::os::fd::RawFd;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -27,6 +29,7 @@ use pingora_proxy::Session;
 use tokio::sync::{Notify, watch};
 
 use super::departure::Stage;
+use cork::Cork;
 use session::ReplaySession;
 
 /// Pieces a body is cut into. The proxy's pipe to an HTTP/1.1 upstream has four places, and while a
@@ -121,6 +124,7 @@ impl Replay {
             attempt: Mutex::new(first),
             moved_up_to: AtomicU64::new(0),
             moves: Notify::new(),
+            cork: Mutex::new(None),
             given_bytes: AtomicU64::new(0),
             is_last: AtomicBool::new(false),
         });
@@ -159,6 +163,12 @@ impl Replay {
     /// yet written when the next piece fails there.
     pub fn given_bytes(&self) -> u64 {
         self.shared.given_bytes.load(Ordering::Relaxed)
+    }
+
+    /// The attempt has this connection, and its head is about to be written.
+    pub fn connected(&self, socket: RawFd) {
+        let has_body = !self.shared.attempt.lock().body.is_empty();
+        *self.shared.cork.lock() = has_body.then(|| Cork::put_into(socket)).flatten();
     }
 
     /// Makes a request header fit the prepared body: exactly one framing, no expectation.
@@ -215,6 +225,8 @@ struct Shared {
     moved_up_to: AtomicU64,
     /// Told of each change of it.
     moves: Notify,
+    /// In the connection of the attempt that is about to begin.
+    cork: Mutex<Option<Cork>>,
 }
 
 impl Shared {

@@ -93,6 +93,11 @@ impl Target {
         format!("{}{path_and_query}", self.base_path)
     }
 
+    /// Its paths are those that are asked for.
+    pub fn is_root(&self) -> bool {
+        self.base_path.is_empty()
+    }
+
     /// The value of the `Host` header: without the port where that is the scheme's own.
     pub fn authority(&self) -> &str {
         &self.authority

@@ -3,8 +3,11 @@
 use bytes::Bytes;
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
 
+use crate::client::Request;
+use crate::gate::{Gate, Settings};
 use crate::patience::within;
 use crate::rig::Single;
 use crate::talk::{Dialect, MODEL, Talk};
@@ -104,5 +107,61 @@ async fn bod_13_a_framing_that_a_node_says_twice_is_passed_on_once() {
             let framings = reply.head.count("transfer-encoding") + reply.head.count("content-length");
             assert_eq!(framings, 1, "{script:?}: {:#?}", reply.head);
         }
+    }
+}
+
+/// A node that says of each POST how many bytes its first read got.
+async fn first_reads() -> (u16, mpsc::UnboundedReceiver<usize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let port = listener.local_addr().expect("an address").port();
+    let (tell, told) = mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let tell = tell.clone();
+            tokio::spawn(async move {
+                let mut piece = vec![0; 64 << 10];
+                let mut wanted = 0;
+                while let Ok(got @ 1..) = stream.read(&mut piece).await {
+                    let text = String::from_utf8_lossy(&piece[..got]);
+                    let answer = if text.starts_with("GET ") {
+                        json!({"object": "list", "data": [{"id": MODEL, "object": "model"}]})
+                    } else {
+                        if wanted == 0 {
+                            let _ = tell.send(got);
+                            wanted = text.find("\r\n\r\n").expect("a head") + 4 + body().len();
+                        }
+                        wanted -= got;
+                        if wanted > 0 {
+                            continue;
+                        }
+                        json!({"model": MODEL, "choices": [{"index": 0, "message": {"role": "assistant", "content": "hi"}}]})
+                    };
+                    let answer = answer.to_string();
+                    let head = format!(
+                        "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}",
+                        answer.len()
+                    );
+                    if stream.write_all(format!("{head}\r\n\r\n{answer}").as_bytes()).await.is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    (port, told)
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_node_gets_head_and_body_in_one_piece() {
+    let (port, mut told) = first_reads().await;
+    let keys = format!("name: raw, url: \"http://127.0.0.1:{port}\", engine: openai");
+    let gate = Gate::start(&Settings::over(&[]).upstream(&keys)).await;
+    for n in 0..20 {
+        let mut reply = gate.send(&Request::post("/v1/chat/completions", body())).await;
+        assert_eq!(reply.status, 200);
+        reply.whole().await;
+        let got = within("a request", told.recv()).await.expect("a node");
+        assert!(got > body().len(), "request {n}: its first read got {got} bytes");
     }
 }

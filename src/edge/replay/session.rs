@@ -24,6 +24,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, Sleep};
 
 use super::super::departure::{Stage, cut_off};
+use super::cork::Cork;
 use super::pulse::Pulse;
 use super::{Attempt, Cut, Patience, Shared, empty, piece_bytes, placeholder};
 
@@ -35,6 +36,8 @@ pub(super) struct ReplaySession {
     stage: watch::Receiver<Stage>,
     attempt: Attempt,
     sent_bytes: usize,
+    /// Until the body has followed the head.
+    cork: Option<Cork>,
     deadline: Option<Instant>,
     /// Wakes at the deadline or before.
     timer: Timer,
@@ -66,6 +69,7 @@ impl ReplaySession {
             stage,
             attempt,
             sent_bytes: 0,
+            cork: None,
             deadline: None,
             timer: Timer::default(),
             held: None,
@@ -83,6 +87,10 @@ impl ReplaySession {
         let piece = body.slice(self.sent_bytes..end);
         self.sent_bytes = end;
         Some(piece)
+    }
+
+    fn is_sent(&self) -> bool {
+        self.sent_bytes >= self.attempt.body.len()
     }
 
     /// Part of the answer is with the client: nobody else is sent this body, and a stream may last for hours.
@@ -121,6 +129,10 @@ impl ReplaySession {
 
     /// Waits for the client to leave or the attempt to be cut.
     async fn wait(&mut self) -> Result<Option<Bytes>> {
+        if let Some(cork) = self.cork {
+            cork.pull().await;
+            self.cork = None;
+        }
         loop {
             let due = self.pulse.as_ref().map(Pulse::due);
             let cut = match self.phase() {
@@ -287,7 +299,9 @@ impl CustomSession for ReplaySession {
 
     fn enable_retry_buffering(&mut self) {
         self.attempt = self.shared.attempt.lock().clone();
-        self.sent_bytes = 0;
+        self.cork = self.shared.cork.lock().take();
+        let fits_one_piece = self.attempt.body.len() <= piece_bytes(self.attempt.body.len());
+        self.sent_bytes = if fits_one_piece { self.attempt.body.len() } else { 0 };
         (self.held, self.pulse) = (None, None);
         self.deadline = self.attempt.patience.first_byte.map(|limit| Instant::now() + limit);
     }
@@ -298,7 +312,7 @@ impl CustomSession for ReplaySession {
     }
 
     fn is_body_done(&mut self) -> bool {
-        self.sent_bytes >= self.attempt.body.len()
+        self.is_sent()
     }
 
     async fn read_body_bytes(&mut self) -> Result<Option<Bytes>> {
@@ -320,8 +334,10 @@ impl CustomSession for ReplaySession {
         false
     }
 
+    /// What the proxy sends first, without asking for the body: all of it, if that is one piece.
     fn get_retry_buffer(&self) -> Option<Bytes> {
-        None
+        let body = &self.attempt.body;
+        (!body.is_empty() && self.is_sent()).then(|| body.clone())
     }
 
     fn body_bytes_read(&self) -> usize {

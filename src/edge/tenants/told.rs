@@ -73,8 +73,8 @@ mod tests {
     fn check(dialect: Dialect, expected: &[(&str, &str)]) {
         let left = |limit, remaining| Some(Left { limit, remaining, reset_in: Duration::from_millis(1500) });
         let mut headers = HeaderMap::new();
-        headers::tell(&mut headers, HeaderName::from_static("anthropic-ratelimit-input-tokens-limit"), "9".into());
-        headers::tell(&mut headers, HeaderName::from_static("x-ratelimit-limit-tokens"), "9".into());
+        headers::tell(&mut headers, HeaderName::from_static("anthropic-ratelimit-input-tokens-limit"), "9");
+        headers::tell(&mut headers, HeaderName::from_static("x-ratelimit-limit-tokens"), "9");
         tell_limits(&mut headers, &LimitsTold { requests: left(60, 59), tokens: None }, dialect);
         let said: Vec<_> = headers.iter().map(|(name, value)| (name.as_str(), value.to_str().unwrap())).collect();
         let (said, times): (Vec<_>, Vec<_>) = said.into_iter().partition(|(_, value)| !value.contains('T'));
