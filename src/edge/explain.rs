@@ -10,7 +10,7 @@ use super::receipt::{decision_json, row_json};
 use super::refusal::Refusal;
 use super::request_id;
 use crate::routing::ask::{Ask, Endpoint};
-use crate::routing::select::{Decision, Query, decide};
+use crate::routing::select::{Decision, Query, decide_in_full};
 use crate::routing::session;
 use crate::routing::signal::Signals;
 use crate::routing::warmth::warmth;
@@ -44,7 +44,7 @@ pub async fn explain(
 fn told(ingress: &Ingress, query: &Query) -> Value {
     let ask = &query.ask;
     let (mut decision, affinity, lost) = ingress.fleet.with(|fleet, now| {
-        let decision = decide(fleet, query, now);
+        let decision = decide_in_full(fleet, query, now);
         let warmth = first(&decision).map(|row| warmth(fleet, ask, &decision, row, now));
         (decision, warmth.map(|warmth| warmth.name()), warmth.and_then(|warmth| warmth.lost()))
     });

@@ -219,17 +219,35 @@ impl Sweep {
 pub(super) fn admit(policy: Policy, rows: &[Row], waited: Duration) -> Option<HoldingId> {
     let best = rows.first()?;
     let chosen = match policy {
-        Policy::ExpectedTtft => rows
-            .iter()
-            .find(|row| row.has_room && is_tie(row.score, best.score))
-            .filter(|row| !is_held(row, rows, waited)),
         Policy::Fleet if best.has_room => {
             Some(instead(best, rows).unwrap_or(best)).filter(|best| !is_held(best, rows, waited))
         }
-        Policy::Fleet => rows.iter().find(|row| row.has_room && row.is_resident && is_sooner(row, best)),
-        _ => rows.iter().find(|row| row.has_room),
+        Policy::ExpectedTtft => {
+            rows.iter().find(|row| takes(policy, row, best)).filter(|row| !is_held(row, rows, waited))
+        }
+        _ => rows.iter().find(|row| takes(policy, row, best)),
     };
     chosen.map(|row| row.holding)
+}
+
+/// Whether `admit` may come to another end if those after the first `ranked` are in order, too.
+pub(super) fn looks_beyond(policy: Policy, rows: &[Row], ranked: usize) -> bool {
+    let (Some(best), Some((head, tail))) = (rows.first(), rows.split_at_checked(ranked)) else { return false };
+    let taken = |row: &Row| takes(policy, row, best);
+    match policy {
+        Policy::Fleet if best.has_room => instead(best, rows).is_some(),
+        _ => !head.iter().any(taken) && tail.iter().any(taken),
+    }
+}
+
+/// Whether the first such row in order is taken.
+fn takes(policy: Policy, row: &Row, best: &Row) -> bool {
+    row.has_room
+        && match policy {
+            Policy::ExpectedTtft => is_tie(row.score, best.score),
+            Policy::Fleet => row.is_resident && is_sooner(row, best),
+            _ => true,
+        }
 }
 
 /// Whether a request is kept here a while rather than sent where it would displace a conversation that is likely

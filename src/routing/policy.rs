@@ -60,8 +60,9 @@ impl Policy {
         Policy::NAMES.iter().find(|(_, policy)| *policy == self).map_or("", |(name, _)| name)
     }
 
-    /// Puts the best first. `tie` is the conversation's or the request's, `chance` the request's own.
-    pub fn rank(self, rows: &mut [Row], tie: u64, chance: u64) {
+    /// Puts the best `count` first, in order; the rest come after in no order that says anything. `tie` is the
+    /// conversation's or the request's, `chance` the request's own.
+    pub fn rank(self, rows: &mut [Row], count: usize, tie: u64, chance: u64) {
         let best = rows.iter().map(|row| row.score).fold(f64::NEG_INFINITY, f64::max);
         // Where each comes among the others, worked out once and not at every comparison.
         let place = |(at, row): (usize, &Row)| {
@@ -70,10 +71,16 @@ impl Policy {
             (u128::from(ascending(self.merit(row, best, chance))) << 64 | gently, at)
         };
         let mut order: Vec<(u128, usize)> = rows.iter().enumerate().map(place).collect();
-        order.sort_unstable_by_key(|(by, _)| *by);
-        if self == Policy::Cost {
-            order.sort_by_key(|(_, at)| ascending(rows[*at].merits.cost.unwrap_or(f64::INFINITY)));
+        let price = |at: usize| match self {
+            Policy::Cost => ascending(rows[at].merits.cost.unwrap_or(f64::INFINITY)),
+            _ => 0,
+        };
+        let by = |(by, at): &(u128, usize)| (price(*at), *by);
+        if count < order.len() {
+            order.select_nth_unstable_by_key(count, by);
+            order.truncate(count);
         }
+        order.sort_unstable_by_key(by);
         put_in(order.into_iter().map(|(_, at)| at).collect(), rows);
     }
 

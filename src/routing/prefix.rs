@@ -353,7 +353,7 @@ impl Prefixes {
     }
 
     fn new_place(&mut self, holding: HoldingId, now: Moment) -> PlaceId {
-        let made = Place { holding, list: List::default(), busy: None, used_at: now, answer_tokens: 0 };
+        let made = Place { list: List::default(), busy: None, used_at: now, answer_tokens: 0 };
         let id = match self.free_places.pop() {
             Some(id) => {
                 self.places[id as usize] = made;

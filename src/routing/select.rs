@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 pub use going_on::unable_to_go_on;
 
-use super::admission::admit;
+use super::admission::{admit, looks_beyond};
 use super::ask::{Ask, Dialect, Endpoint};
 use super::candidate::FirstToken;
 use super::fleet::{Fleet, HoldingId, UpstreamId};
@@ -43,7 +43,7 @@ pub struct Query {
 /// Why a request goes where it goes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Decision {
-    /// The eligible upstreams, the chosen one first.
+    /// The eligible upstreams, the chosen one first; of very many, only the best are in order.
     pub rows: Vec<Row>,
     /// Holders of the model that were not judged.
     pub excluded: Vec<(UpstreamId, Exclusion)>,
@@ -173,11 +173,23 @@ impl Exclusion {
 /// serve, those that have its fallbacks, one after the other. Where all of these are broken or busy, the
 /// best of a bad lot is taken.
 pub fn decide(fleet: &Fleet, query: &Query, now: Moment) -> Decision {
+    decide_with(fleet, query, RANKED, now)
+}
+
+/// The same, with all rows in order: for people.
+pub fn decide_in_full(fleet: &Fleet, query: &Query, now: Moment) -> Decision {
+    decide_with(fleet, query, usize::MAX, now)
+}
+
+/// So many rows are put in order where more need not be: of a thousand nodes nobody looks at the last.
+const RANKED: usize = 64;
+
+fn decide_with(fleet: &Fleet, query: &Query, ranked: usize, now: Moment) -> Decision {
     let mut nobody = Decision::default();
     for last_resort in [false, true] {
         let mut decision = Decision::default();
         for model in names(fleet, &query.ask.model) {
-            let other = decide_for(fleet, query, model, last_resort, now);
+            let other = decide_for(fleet, query, model, (last_resort, ranked), now);
             decision.rows = other.rows;
             decision.admitted = other.admitted;
             decision.excluded.extend(other.excluded);
@@ -229,16 +241,17 @@ struct Pool<'a> {
 impl<'a> Pool<'a> {
     fn of(fleet: &'a Fleet, query: &Query, model: &str, now: Moment) -> Pool<'a> {
         let offers = offers(fleet, model);
-        let mut pool = Pool { eligible: Vec::with_capacity(offers.len()), excluded: Vec::new() };
         let dialect = query.ask.endpoint.dialect();
         // Translation is for models that nobody holds natively, not for times when those who do are down.
         let native = offers.iter().any(|offer| speaks(offer, dialect));
-        for offer in offers {
-            match exclusion(&offer, query, dialect, native, now) {
-                Some(reason) => pool.excluded.push((offer, reason)),
-                None => pool.eligible.push(offer),
-            }
-        }
+        let (mut eligible, mut reasons) = (offers, Vec::new());
+        let left_out = eligible.extract_if(.., |offer| {
+            let reason = exclusion(offer, query, dialect, native, now);
+            reasons.extend(reason);
+            reason.is_some()
+        });
+        let left_out: Vec<Offer> = left_out.collect();
+        let mut pool = Pool { eligible, excluded: left_out.into_iter().zip(reasons).collect() };
         if let Some(maker) = fleet.sessions.maker(&query.ask, now) {
             keep_maker(maker, &mut pool);
         }
@@ -248,7 +261,13 @@ impl<'a> Pool<'a> {
     }
 }
 
-fn decide_for(fleet: &Fleet, query: &Query, model: &str, last_resort: bool, now: Moment) -> Decision {
+fn decide_for(
+    fleet: &Fleet,
+    query: &Query,
+    model: &str,
+    (last_resort, ranked): (bool, usize),
+    now: Moment,
+) -> Decision {
     let ask = &query.ask;
     let mut pool = Pool::of(fleet, query, model, now);
     let usable_at = resort::usable_at(&pool, now);
@@ -265,7 +284,10 @@ fn decide_for(fleet: &Fleet, query: &Query, model: &str, last_resort: bool, now:
     drop_too_small(&mut rows, &mut excluded);
     herd::hold_back(fleet, &mut rows, &mut excluded, now);
     let tie = session::conversation(ask).unwrap_or(query.request);
-    policy.rank(&mut rows, tie, query.request);
+    policy.rank(&mut rows, ranked, tie, query.request);
+    if rows.len() > ranked && (herd::may_try(&rows) || looks_beyond(policy, &rows, ranked)) {
+        policy.rank(&mut rows, usize::MAX, tie, query.request);
+    }
     herd::send_trial(&mut rows, pinned, now);
     excluded.sort();
     let admitted = if ask.endpoint.runs_model() {

@@ -9,9 +9,10 @@ use crate::routing::upstream::Holding;
 impl Fleet {
     /// The holdings that a client's name means, one an upstream at most, in order of upstream.
     pub(in crate::routing) fn holders(&self, model: &str) -> Vec<HoldingId> {
-        let exact = self.exact.get(model).into_iter().flatten().copied();
-        let mut holders: Vec<HoldingId> = exact.collect();
+        let exact = self.exact.get(model).map_or(&[][..], Vec::as_slice);
         let spellings = self.folded.get(&name::fold(model)).map_or(&[][..], Vec::as_slice);
+        let mut holders = Vec::with_capacity(exact.len() + spellings.len());
+        holders.extend_from_slice(exact);
         let same_upstream = |a: &HoldingId, b: &HoldingId| self.holding(*a).upstream == self.holding(*b).upstream;
         let canonical = name::canonical(model);
         for group in spellings.chunk_by(same_upstream) {

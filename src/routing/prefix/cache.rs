@@ -7,7 +7,7 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use super::index::{List, PlaceId};
-use crate::routing::fleet::{HoldingId, LeaseId};
+use crate::routing::fleet::LeaseId;
 use crate::routing::moment::Moment;
 
 /// How an engine keeps what it has read.
@@ -47,7 +47,6 @@ const MOST_SCALE: f64 = 64.0;
 
 #[derive(Debug)]
 pub struct Place {
-    pub holding: HoldingId,
     pub list: List,
     /// Who computes in it; a place of blocks is everybody's.
     pub busy: Option<LeaseId>,
@@ -87,17 +86,18 @@ impl Cache {
     /// The slot that an engine gives a prompt: the idle one most alike, if alike enough, else an empty one, else
     /// the longest idle. `found` tells what is there of the prompt.
     pub fn choose(&self, all: &[Place], slots: u32, prompt_tokens: u32, found: impl Fn(PlaceId) -> u32) -> Choice {
-        let idle = || self.places.iter().copied().filter(|id| all[*id as usize].busy.is_none());
-        let alike = idle().map(|id| (found(id), std::cmp::Reverse(id))).max();
-        if let Some((tokens, std::cmp::Reverse(id))) = alike
-            && f64::from(tokens) > SIMILAR * f64::from(prompt_tokens)
-        {
+        let idle = |id: &PlaceId| all[*id as usize].busy.is_none();
+        // Most are not alike: whether these are idle need not be known.
+        let is_alike = |tokens: u32| f64::from(tokens) > SIMILAR * f64::from(prompt_tokens);
+        let found_there = self.places.iter().map(|id| (found(*id), std::cmp::Reverse(*id)));
+        let alike = found_there.filter(|(tokens, id)| is_alike(*tokens) && idle(&id.0)).max();
+        if let Some((tokens, std::cmp::Reverse(id))) = alike {
             return Choice::Place(id, tokens);
         }
         if self.places.len() < (slots as usize).min(MAX_PLACES) {
             return Choice::Empty;
         }
-        let longest_idle = idle().min_by_key(|id| (all[*id as usize].used_at, *id));
+        let longest_idle = self.places.iter().copied().filter(idle).min_by_key(|id| (all[*id as usize].used_at, *id));
         longest_idle.map_or(Choice::Full, |id| Choice::Place(id, found(id)))
     }
 

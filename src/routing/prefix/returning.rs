@@ -11,6 +11,8 @@ pub struct Returning {
     share: Ratio,
     /// How many of the pauses between turns were so long, old ones fading; each step is longer by `STEP`.
     pauses: [f64; STEPS],
+    /// How many were at least that long, by step: a decision asks for each node.
+    longer: [f64; STEPS + 1],
 }
 
 const STEPS: usize = 28;
@@ -34,7 +36,9 @@ impl Default for Returning {
             0 => PRIOR_TURNS * (1.0 - longer(0)),
             step => PRIOR_TURNS * (longer(step - 1) - longer(step)),
         });
-        Returning { share: Ratio::default(), pauses }
+        let mut returning = Returning { share: Ratio::default(), pauses, longer: [0.0; STEPS + 1] };
+        returning.add_up();
+        returning
     }
 }
 
@@ -45,6 +49,13 @@ impl Returning {
         if let Some(pause) = pause {
             self.pauses.iter_mut().for_each(|count| *count *= KEPT);
             self.pauses[(place(pause) as usize).min(STEPS - 1)] += 1.0;
+            self.add_up();
+        }
+    }
+
+    fn add_up(&mut self) {
+        for (step, longer) in self.longer.iter_mut().enumerate() {
+            *longer = self.pauses.iter().skip(step).sum();
         }
     }
 
@@ -59,9 +70,9 @@ impl Returning {
     /// Share of the pauses that were longer.
     fn longer(&self, rested: Duration) -> f64 {
         let at = place(rested).min(STEPS as f64);
-        let longer: f64 = self.pauses.iter().skip(at.ceil() as usize).sum();
+        let longer = self.longer.get(at.ceil() as usize).copied().unwrap_or_default();
         let within = self.pauses.get(at as usize).map_or(0.0, |count| count * (at.ceil() - at));
-        let all: f64 = self.pauses.iter().sum();
+        let all = self.longer[0];
         if all > 0.0 { (longer + within) / all } else { 0.0 }
     }
 }

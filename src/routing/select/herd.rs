@@ -31,6 +31,11 @@ pub fn hold_back(fleet: &Fleet, rows: &mut Vec<Row>, excluded: &mut Vec<(Upstrea
     excluded.extend(full.map(|row| (row.upstream, Exclusion::SlowStart)));
 }
 
+/// Whether any of them may be sent a trial, whatever its rank.
+pub fn may_try(rows: &[Row]) -> bool {
+    rows.iter().any(|row| row.marks.trial_due.is_some())
+}
+
 /// Puts a node first whose trial is due, so that its way back does not depend on anybody wanting it. It
 /// must have the model in memory: a trial is to show that it works, not to load anything. The one case in
 /// which a node that failed is likelier than one that did not; it lasts for one request.

@@ -21,6 +21,7 @@ use crate::routing::upstream::{Spec, Traits};
 mod failure;
 mod leave;
 mod load;
+mod many;
 mod options;
 mod spread;
 mod stuck;
