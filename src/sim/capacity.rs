@@ -27,6 +27,19 @@ pub fn shares(nodes: &[NodeParams], request: &Request) -> Vec<f64> {
     speeds.into_iter().map(|speed| if all > 0.0 { speed / all } else { 0.0 }).collect()
 }
 
+/// Seconds of the node's that such a request takes of which nothing is cached; none where the model is not.
+pub fn own_s(node: &NodeParams, request: &Request) -> f64 {
+    node.model(&request.model).map_or(0.0, |model| seconds(model, request, 0))
+}
+
+/// Seconds that it is of each node's that has its model, if all of these have their part of it: what is divided by speed
+/// takes all alike.
+pub fn even_s(nodes: &[NodeParams], request: &Request) -> Vec<f64> {
+    let speeds: Vec<f64> = nodes.iter().map(|node| speed(node, request, 0)).collect();
+    let all: f64 = speeds.iter().sum();
+    speeds.into_iter().map(|speed| if speed > 0.0 { 1.0 / all } else { 0.0 }).collect()
+}
+
 /// The rate at which what a source asks is as much as the fleet can do, if no prompt is ever computed twice, every
 /// model is in memory and every node has its part of each. Real fleets are full sooner.
 pub fn saturation(nodes: &[NodeParams], source: &Source, seed: u64) -> f64 {
@@ -105,6 +118,17 @@ mod tests {
         assert!((shares[0] - 2.0 / 3.0).abs() < 1e-9 && (shares.iter().sum::<f64>() - 1.0).abs() < 1e-9, "{shares:?}");
         let unknown = Request { model: "other".into(), ..request(1000, 100) };
         assert_eq!(super::shares(&toy().nodes, &unknown), [0.0, 0.0]);
+    }
+
+    #[test]
+    fn what_is_divided_by_speed_takes_all_alike() {
+        let (nodes, request) = (toy().nodes, request(1000, 100));
+        let even = even_s(&nodes, &request);
+        let parts = shares(&nodes, &request);
+        let taken = nodes.iter().zip(&parts).map(|(node, part)| part * own_s(node, &request));
+        assert!(taken.zip(even).all(|(taken, even)| (taken - even).abs() < 1e-9 && even > 0.0));
+        let unknown = Request { model: "other".into(), ..request };
+        assert_eq!((even_s(&nodes, &unknown), own_s(&nodes[0], &unknown)), (vec![0.0, 0.0], 0.0));
     }
 
     #[test]

@@ -116,7 +116,7 @@ impl World<'_> {
             match order {
                 Order::Send { number, node } => {
                     let Some(request) = self.live.get(&number) else { continue };
-                    self.record.sent(node);
+                    self.record.sent(node, request, &self.nodes);
                     self.nodes.submit(node, number, request, now);
                 }
                 Order::Refuse(number) => self.over(number, now),

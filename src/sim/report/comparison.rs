@@ -55,13 +55,13 @@ fn short(seconds: f64) -> String {
 /// Means over the seeds, with a head.
 pub fn as_csv(means: &[Mean]) -> String {
     let head = "plan,policy,load,rate,seeds,requests,refused,cached_share,ttft_mean_s,ttft_p50_s,ttft_p90_s,ttft_p99_s,\
-                total_mean_s,hottest,fairness,loads\n";
+                total_mean_s,hottest,busiest,fairness,loads\n";
     let mut out = head.to_string();
     for Mean { plan, policy, rate, load, runs, summary } in means {
         // Writing to a string cannot fail.
         let _ = writeln!(
             out,
-            "{plan},{policy},{load:.3},{rate:.3},{runs},{},{},{:.4},{:.3},{:.3},{:.3},{:.3},{:.3},{:.3},{:.3},{}",
+            "{plan},{policy},{load:.3},{rate:.3},{runs},{},{},{:.4},{:.3},{:.3},{:.3},{:.3},{:.3},{:.3},{:.3},{:.3},{}",
             summary.requests,
             summary.refused,
             summary.cached_share,
@@ -71,6 +71,7 @@ pub fn as_csv(means: &[Mean]) -> String {
             summary.ttft_p99_s,
             summary.total_mean_s,
             summary.hottest,
+            summary.busiest,
             summary.fairness,
             summary.loads
         );

@@ -4,8 +4,10 @@ use std::fmt::Write;
 
 use super::Mean;
 
-const HEADS: [&str; 12] =
-    ["policy", "cached", "mean", "p50", "p90", "p95", "p99", "total", "hottest", "fairness", "loads", "refused"];
+const HEADS: [&str; 13] = [
+    "policy", "cached", "mean", "p50", "p90", "p95", "p99", "total", "hottest", "busiest", "fairness", "loads",
+    "refused",
+];
 
 pub fn table(means: &[Mean]) -> String {
     let mut rates: Vec<f64> = Vec::new();
@@ -58,6 +60,7 @@ fn cells(mean: &Mean) -> [String; HEADS.len()] {
         seconds(summary.ttft_p99_s),
         seconds(summary.total_mean_s),
         format!("{:.2}", summary.hottest),
+        format!("{:.2}", summary.busiest),
         format!("{:.2}", summary.fairness),
         summary.loads.to_string(),
         summary.refused.to_string(),
@@ -76,6 +79,7 @@ fn seconds(seconds: f64) -> String {
 pub const LEGEND: &str = "\
 cached    of the tokens of all prompts, those found in a node's cache
 hottest   the busiest node's share of requests over its share of speed, for requests of that kind; 1 is even
+busiest   the same by work: the most seconds of a node's own, over its part of what the nodes with the model had to do
 fairness  Jain's index over the conversations' slowdowns; 1 is alike
 loads     models loaded into memory; refused: answered with an error
 ";

@@ -15,10 +15,21 @@ use crate::sim::workload::Request;
 #[derive(Default)]
 pub struct Record {
     fates: Vec<Fate>,
-    /// Requests sent to each node, and how many its part of the fleet's speed comes to.
-    nodes: Vec<(usize, f64)>,
+    nodes: Vec<Burden>,
     loads: u64,
     ended_at: Moment,
+}
+
+/// What a node had to do, and what would have been its part.
+#[derive(Clone, Default)]
+struct Burden {
+    requests: f64,
+    /// What its part of the fleet's speed comes to, for requests of each kind.
+    requests_due: f64,
+    /// Seconds of its own, nothing being cached.
+    work_s: f64,
+    /// If everybody who has a request's model had their part of it.
+    work_due_s: f64,
 }
 
 /// One request.
@@ -52,6 +63,10 @@ pub struct Summary {
     /// Requests that the busiest node for its speed had, over those that its share of the speed comes to; the
     /// speed at which each request's own kind is done there (`capacity`).
     pub hottest: f64,
+    /// The same by work: seconds of its own that the busiest node was given, over those that are its part. A weak
+    /// machine that has room for the small model alone does many requests that are little work, and is not
+    /// hot for that; one of the few that hold the large model may be, with few requests.
+    pub busiest: f64,
     /// Jain's index over the conversations' slowdowns: 1 when all wait alike for what they ask.
     pub fairness: f64,
     pub loads: u64,
@@ -71,13 +86,19 @@ impl Record {
             ..Fate::default()
         });
         let shares = capacity::shares(nodes.params(), request);
-        self.nodes.resize(shares.len(), (0, 0.0));
-        self.nodes.iter_mut().zip(shares).for_each(|(node, share)| node.1 += share);
+        self.nodes.resize(shares.len(), Burden::default());
+        for (node, (share, even_s)) in
+            self.nodes.iter_mut().zip(shares.into_iter().zip(capacity::even_s(nodes.params(), request)))
+        {
+            node.requests_due += share;
+            node.work_due_s += even_s;
+        }
     }
 
-    pub(super) fn sent(&mut self, node: usize) {
-        if let Some(node) = self.nodes.get_mut(node) {
-            node.0 += 1;
+    pub(super) fn sent(&mut self, node: usize, request: &Request, nodes: &Nodes) {
+        if let Some((burden, params)) = self.nodes.get_mut(node).zip(nodes.params().get(node)) {
+            burden.requests += 1.0;
+            burden.work_s += capacity::own_s(params, request);
         }
     }
 
@@ -121,6 +142,7 @@ impl Record {
             ttft_p99_s: quantile(&ttfts, 0.99),
             total_mean_s: over(totals.sum(), answered.len() as f64),
             hottest: self.hottest(),
+            busiest: self.busiest(),
             fairness: fairness(&answered),
             loads: self.loads,
             took_s: self.ended_at.since(self.fates.first().map_or(Moment::MAX, |fate| fate.arrived_at)).as_secs_f64(),
@@ -128,10 +150,14 @@ impl Record {
     }
 
     fn hottest(&self) -> f64 {
-        let sent: usize = self.nodes.iter().map(|node| node.0).sum();
-        let due: f64 = self.nodes.iter().map(|node| node.1).sum();
-        let share = |node: &(usize, f64)| over(node.0 as f64 / sent.max(1) as f64, over(node.1, due));
-        self.nodes.iter().map(share).fold(0.0, f64::max)
+        let sent: f64 = self.nodes.iter().map(|node| node.requests).sum();
+        let due: f64 = self.nodes.iter().map(|node| node.requests_due).sum();
+        let ratio = |node: &Burden| over(over(node.requests, sent), over(node.requests_due, due));
+        self.nodes.iter().map(ratio).fold(0.0, f64::max)
+    }
+
+    fn busiest(&self) -> f64 {
+        self.nodes.iter().map(|node| over(node.work_s, node.work_due_s)).fold(0.0, f64::max)
     }
 }
 
@@ -175,6 +201,7 @@ impl Summary {
             ttft_p99_s: mean(|run| run.ttft_p99_s),
             total_mean_s: mean(|run| run.total_mean_s),
             hottest: mean(|run| run.hottest),
+            busiest: mean(|run| run.busiest),
             fairness: mean(|run| run.fairness),
             loads: whole(|run| run.loads as usize) as u64,
             took_s: mean(|run| run.took_s),
