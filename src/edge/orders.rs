@@ -1,7 +1,8 @@
 //! What operators can have done over the admin port: a reload, a drain, and its end.
 //!
 //! A node drains if its configuration or an operator says so. An operator's drain outlives every reload and
-//! ends with `resume`, with the node's name, or with the process; the configuration's ends with the configuration.
+//! upgrade, and with a state file a restart; it ends with `resume` or with the node's name, the configuration's with
+//! the configuration.
 //! By POST, the body of which is not read. A page in a browser may not: who sends it from anywhere but this very
 //! port is refused, so that no site that an operator visits can drain a fleet.
 

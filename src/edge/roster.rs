@@ -106,6 +106,21 @@ impl Roster {
         Some(named)
     }
 
+    /// All that operators drain, by name.
+    pub fn drained(&self) -> Vec<String> {
+        self.sources.lock().drains.names()
+    }
+
+    /// Takes over what operators drained at another process; gives how many names of it are known here.
+    pub fn recall_drained(&self, names: &[String]) -> usize {
+        let mut sources = self.sources.lock();
+        let Sources { upstreams, drains, .. } = &mut *sources;
+        let recalled = drains.recall(names, upstreams);
+        let nodes = self.nodes();
+        self.fleet.with(|fleet, now| sources.drains.tell(&nodes, fleet, now));
+        recalled
+    }
+
     /// The name under which an operator drains a row: its own, or that of its upstream.
     pub fn drained_as(&self, node: &Node) -> Option<String> {
         self.sources.lock().drains.of(node).map(str::to_owned)

@@ -1,6 +1,7 @@
 //! What was learnt, written down for the next process: as a file, and as bytes for a successor.
 //!
-//! A head with the version, the time and a checksum, then the core's snapshot with the nodes' names. It is a
+//! A head with the version, the time and a checksum, then the core's snapshot with the nodes' names, and the names
+//! that an operator drains: these do not age, and hold until somebody resumes them. It is a
 //! help and never a need: what cannot be read is left alone with a line in the log, and written anew. The
 //! file comes into place whole, and only its owner can read it.
 
@@ -27,7 +28,10 @@ pub const STATE_BYTES_MAX: usize = 64 << 20;
 const MAGIC: &[u8; 8] = b"WARMGATE";
 
 /// Of the form below and of what the core's hashes mean: another number, another meaning.
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
+
+/// The same without what is drained.
+const VERSION_WITHOUT_DRAINS: u16 = 1;
 
 const HEAD_BYTES: usize = MAGIC.len() + mem::size_of::<u16>() + 2 * mem::size_of::<u64>();
 
@@ -39,6 +43,24 @@ struct State {
     /// What the snapshot's ids stand for.
     nodes: Vec<(UpstreamId, String)>,
     snapshot: Snapshot,
+    /// Names of rows, sites and upstreams that operators drain.
+    drained: Vec<String>,
+}
+
+/// What was written under `VERSION_WITHOUT_DRAINS`.
+#[derive(Serialize, Deserialize)]
+struct StateWithoutDrains {
+    nodes: Vec<(UpstreamId, String)>,
+    snapshot: Snapshot,
+}
+
+/// What another process knew and is known again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Recalled {
+    learnt: Restored,
+    drained: usize,
+    /// What was learnt is not believed any more.
+    is_too_old: bool,
 }
 
 #[derive(Debug, Error)]
@@ -49,26 +71,26 @@ pub enum StateError {
     Broken,
     #[error("was written by another version")]
     OtherVersion,
-    #[error("is older than `affinity.ttl`")]
-    TooOld,
 }
 
 /// What is known now.
 pub fn encode(ingress: &Ingress) -> Vec<u8> {
     let nodes = ingress.roster.nodes().iter().map(|node| (node.id, node.name.clone())).collect();
     let snapshot = ingress.fleet.with(|fleet, now| fleet.snapshot(now));
-    let state = postcard::to_allocvec(&State { nodes, snapshot }).unwrap_or_default();
+    let drained = ingress.roster.drained();
+    let state = postcard::to_allocvec(&State { nodes, snapshot, drained }).unwrap_or_default();
     seal(&state, wall_ms())
 }
 
 /// Takes over what another process knew, for the nodes that are known by name.
-pub fn recall(ingress: &Ingress, bytes: &[u8]) -> Result<Restored, StateError> {
+pub fn recall(ingress: &Ingress, bytes: &[u8]) -> Result<Recalled, StateError> {
     let (state, saved_ms) = open(bytes)?;
     let away = Duration::from_millis(wall_ms().saturating_sub(saved_ms));
+    let State { nodes, snapshot, drained } = state;
+    let drained = ingress.roster.recall_drained(&drained);
     if away >= ingress.plan().affinity.ttl.0 {
-        return Err(StateError::TooOld);
+        return Ok(Recalled { drained, is_too_old: true, ..Recalled::default() });
     }
-    let State { nodes, snapshot } = postcard::from_bytes(state).map_err(|_| StateError::Broken)?;
     let here = ingress.roster.nodes();
     let known = |then: UpstreamId| {
         let (_, name) = nodes.iter().find(|(id, _)| *id == then)?;
@@ -78,7 +100,8 @@ pub fn recall(ingress: &Ingress, bytes: &[u8]) -> Result<Restored, StateError> {
     let ids: std::collections::HashMap<UpstreamId, Option<UpstreamId>> =
         nodes.iter().map(|(id, _)| (*id, known(*id))).collect();
     let known = |then: UpstreamId| ids.get(&then).copied().flatten();
-    Ok(ingress.fleet.with(|fleet, now| fleet.restore(&snapshot, known, away, now)))
+    let learnt = ingress.fleet.with(|fleet, now| fleet.restore(&snapshot, known, away, now));
+    Ok(Recalled { learnt, drained, is_too_old: false })
 }
 
 /// Takes over what the file holds, if there is one.
@@ -86,15 +109,23 @@ pub fn load(ingress: &Ingress) {
     let Some(path) = &ingress.plan().state_file else { return };
     let shown = path.display();
     match read(path).map_err(StateError::from).and_then(|bytes| recall(ingress, &bytes)) {
-        Ok(restored) => tell(&format!("{shown}"), restored),
+        Ok(recalled) => tell(&format!("state file {shown}"), recalled),
         Err(StateError::Io(error)) if error.kind() == io::ErrorKind::NotFound => log::info!("{shown}: not there yet"),
         Err(why) => log::warn!("state file {shown} {why}; all begins anew"),
     }
 }
 
 /// Says in the log what is known again.
-pub fn tell(from: &str, restored: Restored) {
-    log::info!("{from}: {} pins and the speeds of {} models are known again", restored.pins, restored.paces);
+pub fn tell(from: &str, recalled: Recalled) {
+    let Recalled { learnt: Restored { pins, paces }, drained, is_too_old } = recalled;
+    if is_too_old {
+        log::warn!("{from}: what was learnt is older than `affinity.ttl` and begins anew");
+    } else {
+        log::info!("{from}: {pins} pins and the speeds of {paces} models are known again");
+    }
+    if drained > 0 {
+        log::warn!("{from}: {drained} drained by an operator still drain; `warmgate resume NODE` ends it");
+    }
 }
 
 /// Writes the file, if one is configured.
@@ -110,8 +141,9 @@ pub async fn keep(ingress: Arc<Ingress>) {
     let mut written = None;
     loop {
         tokio::time::sleep(SAVE_EVERY).await;
-        let now = ingress.fleet.with(|fleet, _| fleet.sessions.written());
-        if written.replace(now) != Some(now) {
+        let now = (ingress.fleet.with(|fleet, _| fleet.sessions.written()), ingress.roster.drained());
+        if written.as_ref() != Some(&now) {
+            written = Some(now);
             let ingress = ingress.clone();
             let _ = tokio::task::spawn_blocking(move || save(&ingress)).await;
         }
@@ -129,10 +161,11 @@ fn seal(state: &[u8], saved_ms: u64) -> Vec<u8> {
 }
 
 /// What was sealed, and when.
-fn open(bytes: &[u8]) -> Result<(&[u8], u64), StateError> {
+fn open(bytes: &[u8]) -> Result<(State, u64), StateError> {
     let rest = bytes.strip_prefix(MAGIC).ok_or(StateError::Broken)?;
     let (version, rest) = rest.split_first_chunk().ok_or(StateError::Broken)?;
-    if u16::from_be_bytes(*version) != VERSION {
+    let version = u16::from_be_bytes(*version);
+    if ![VERSION, VERSION_WITHOUT_DRAINS].contains(&version) {
         return Err(StateError::OtherVersion);
     }
     let (saved_ms, rest) = rest.split_first_chunk().ok_or(StateError::Broken)?;
@@ -140,7 +173,15 @@ fn open(bytes: &[u8]) -> Result<(&[u8], u64), StateError> {
     if u64::from_be_bytes(*checksum) != xxh3_64(state) {
         return Err(StateError::Broken);
     }
-    Ok((state, u64::from_be_bytes(*saved_ms)))
+    Ok((read_state(state, version).map_err(|_| StateError::Broken)?, u64::from_be_bytes(*saved_ms)))
+}
+
+fn read_state(bytes: &[u8], version: u16) -> postcard::Result<State> {
+    if version == VERSION {
+        return postcard::from_bytes(bytes);
+    }
+    let StateWithoutDrains { nodes, snapshot } = postcard::from_bytes(bytes)?;
+    Ok(State { nodes, snapshot, drained: Vec::new() })
 }
 
 fn read(path: &Path) -> io::Result<Vec<u8>> {
@@ -173,15 +214,21 @@ mod tests {
 
     #[track_caller]
     fn check(bytes: &[u8], expected: &str) {
-        let opened = open(bytes).map(|(state, saved)| format!("{state:?} {saved}"));
+        let opened = open(bytes).map(|(state, saved)| format!("{:?} {saved}", state.drained));
         assert_eq!(opened.unwrap_or_else(|why| why.to_string()), expected, "{bytes:?}");
     }
 
     #[test]
     fn only_whole_files_of_this_version_are_opened() {
-        let good = seal(&[1, 2, 3], 77);
+        let state = State { nodes: Vec::new(), snapshot: Snapshot::default(), drained: vec!["n1".into()] };
+        let good = seal(&postcard::to_allocvec(&state).unwrap(), 77);
         let broken = "is not a state file, or a broken one";
-        check(&good, "[1, 2, 3] 77");
+        check(&good, "[\"n1\"] 77");
+        check(&seal(&[1, 2, 3], 77), broken);
+        let before_drains = StateWithoutDrains { nodes: Vec::new(), snapshot: Snapshot::default() };
+        let mut older = seal(&postcard::to_allocvec(&before_drains).unwrap(), 77);
+        older[MAGIC.len() + 1] = VERSION_WITHOUT_DRAINS as u8;
+        check(&older, "[] 77");
         for cut in 0..good.len() {
             assert!(open(&good[..cut]).is_err(), "{cut}");
         }

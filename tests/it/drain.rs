@@ -1,5 +1,8 @@
 //! Nodes that operators take out of service and let in again, over the admin port and by command.
 
+use std::time::Duration;
+
+use rustix::process::Signal;
 use serde_json::{Value, json};
 use tokio::process::Command;
 
@@ -79,6 +82,35 @@ async fn a_node_drains_if_the_file_or_an_operator_says_so() {
     gate.reload().await;
     assert_eq!(drained_by(&gate, "n1").await, json!([]));
     assert!(share(&gate, "n1", "lichen").await > 0);
+}
+
+#[tokio::test]
+async fn an_operators_drain_outlives_upgrades_and_with_a_state_file_restarts() {
+    let [n1, n2] = [node("n1").await, node("n2").await];
+    let kept = "server: {upgrade_sock: up.sock}\nstate_file: state\naffinity: {ttl: 1s}";
+    let settings = Settings::over(&[&n1, &n2]).more(AT_ONCE).more(kept);
+    let mut old = Gate::start(&settings).await;
+    told(old.order("/fleet/nodes/n1/drain").await).await;
+
+    let mut new = old.succeed(&settings).await;
+    assert_eq!(old.ended().await, Some(0));
+    assert_eq!(drained_by(&new, "n1").await, json!(["admin"]));
+    assert_eq!(drained_by(&new, "n2").await, json!([]));
+    assert_eq!(share(&new, "n1", "moss").await, 0, "no new work");
+
+    new.signal(Signal::TERM);
+    assert_eq!(new.ended().await, Some(0));
+    // What was learnt ages meanwhile, and what an operator said does not.
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    let mut next = new.follow(&settings, &[]).await;
+    assert_eq!(drained_by(&next, "n1").await, json!(["admin"]));
+    told(next.order("/fleet/nodes/n1/resume").await).await;
+    assert!(share(&next, "n1", "fern").await > 0, "it takes work again");
+
+    next.signal(Signal::TERM);
+    assert_eq!(next.ended().await, Some(0));
+    let last = next.follow(&settings, &[]).await;
+    assert_eq!(drained_by(&last, "n1").await, json!([]), "what was resumed stays so");
 }
 
 #[tokio::test]

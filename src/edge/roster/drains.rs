@@ -42,6 +42,18 @@ impl Drains {
         self.0.retain(|drained| upstreams.iter().any(|upstream| is_of(drained, &upstream.name)));
     }
 
+    pub fn names(&self) -> Vec<String> {
+        self.0.iter().cloned().collect()
+    }
+
+    /// Takes over what an operator told another process, for upstreams that are configured here; gives how many.
+    pub fn recall(&mut self, names: &[String], upstreams: &[config::Upstream]) -> usize {
+        let before = self.0.len();
+        self.0.extend(names.iter().take(DRAINS_MAX - before.min(DRAINS_MAX)).cloned());
+        self.retain(upstreams);
+        self.0.len() - before
+    }
+
     /// Lets the fleet know.
     pub fn tell(&self, nodes: &Nodes, fleet: &mut Fleet, now: Moment) {
         for node in nodes.iter() {
