@@ -1,7 +1,8 @@
 //! The way in: what a client's connection may take before there is a request on it.
 //!
 //! Pingora limits each read of a request's head but not the head, and takes connections for as long as there
-//! are descriptors. Here a head has a deadline as a whole. Where connections are as many as may be, those that
+//! are descriptors. Here a head has a deadline as a whole; with HTTP/2 the first of a connection, which then is
+//! Pingora's to close when it has had no request for a while. Where connections are as many as may be, those that
 //! have waited longest without a request that could be served make room, whoever holds them; only where all
 //! serve one is the next closed at once. TLS is a part of a visit, and the handshake's time one of the head's.
 
@@ -152,7 +153,7 @@ impl<A: HttpServerApp + Send + Sync + 'static> HttpServerApp for Visited<A> {
 
     /// Asked where a connection turns out to be HTTP/2, which has limits of its own.
     fn h2_options(&self) -> Option<H2Options> {
-        self.visit.turns_http2();
+        self.visit.turns_http2(Instant::now() + head_read(&self.ingress));
         self.app.h2_options()
     }
 

@@ -202,3 +202,50 @@ async fn clients_that_give_no_room_for_answers_hold_their_places_for_the_write_l
     within_time(Duration::from_secs(20), "their places to be free", parted).await;
     bystander.was_served().await;
 }
+
+#[tokio::test]
+async fn a_first_head_that_does_not_come_is_not_waited_for() {
+    let single = Single::with("limits: {header_read: 1s}").await;
+    let bystander = Bystander::of(&single.gate).await;
+    let head = chat(&[]);
+    let half = frame(HEADERS, END_HEADERS, 1, &head)[..20].to_vec();
+    let cases: [(&str, Vec<u8>, Vec<u8>); 6] = [
+        ("nothing after the preface", vec![], vec![]),
+        ("half a frame", half, vec![]),
+        ("a head without its end", frame(HEADERS, 0, 1, &head), vec![]),
+        ("a head that goes on", frame(HEADERS, 0, 1, &head), frame(CONTINUATION, 0, 1, &fields(&[("x", "a")]))),
+        ("PING now and then", vec![], frame(PING, 0, 0, b"12345678")),
+        ("SETTINGS now and then", vec![], frame(SETTINGS, 0, 0, &[])),
+    ];
+    for (what, first, more) in cases {
+        let mut frames = plain(&single.gate).await;
+        let began = Instant::now();
+        frames.send(&first).await;
+        // Each well within any limit of a single read.
+        while !frames.is_over_within(Duration::from_millis(100)).await {
+            frames.send(&more).await;
+            assert!(began.elapsed() < CUT_MAX, "{what}: still open");
+        }
+        // CONTINUATION has a limit of its own besides.
+        let goes_on = more.get(3) == Some(&CONTINUATION);
+        let in_time = began.elapsed() >= Duration::from_millis(900);
+        assert!(in_time || goes_on, "{what}: closed after {:?}", began.elapsed());
+    }
+    assert_eq!(single.node.count(), 0);
+    bystander.was_served().await;
+}
+
+#[tokio::test]
+async fn who_has_asked_in_time_may_pause_and_bodies_that_never_come_are_told_so() {
+    let single = Single::with("limits: {header_read: 1s}").await;
+    let mut frames = plain(&single.gate).await;
+    // Pingora's own limit for connections without a request is far longer.
+    frames.send(&frame(HEADERS, END_HEADERS, 1, &chat(&[]))).await;
+    let told = within_time(Duration::from_secs(40), "an answer to half a request", frames.fate()).await;
+    assert_eq!(told, Some(HEADERS), "408, as over HTTP/1");
+    tokio::time::sleep(Duration::from_millis(1_200)).await;
+    let request = [frame(HEADERS, END_HEADERS, 3, &chat(&[])), frame(DATA, END_STREAM, 3, body().as_bytes())];
+    assert!(frames.send(&request.concat()).await);
+    assert_eq!(frames.fate().await, Some(HEADERS));
+    single.node.request(0).await;
+}

@@ -92,6 +92,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Frames<S> {
         None
     }
 
+    /// Whether the other side has ended the connection, or does so while it is read for that long.
+    pub async fn is_over_within(&mut self, time: std::time::Duration) -> bool {
+        let mut read = [0; 1024];
+        let reading = async { while let Ok(1..) = self.stream.read(&mut read).await {} };
+        tokio::time::timeout(time, reading).await.is_ok()
+    }
+
     /// Returns when the other side has ended the connection.
     pub async fn ended(&mut self) {
         while self.next().await.is_some() {}

@@ -191,13 +191,16 @@ impl Visit {
         *self.stand.pause.lock() = Pause::new(Some(due), true);
     }
 
-    /// It is one of HTTP/2, for which Pingora has limits.
-    pub fn turns_http2(&self) {
-        *self.stand.pause.lock() = Pause::new(None, false);
+    /// It is one of HTTP/2, and must have asked for something by then; from then on Pingora has limits for it.
+    pub fn turns_http2(&self, due: Instant) {
+        *self.stand.pause.lock() = Pause::new(Some(due), false);
     }
 
-    /// A request of it.
+    /// A request of it, whose head has been read.
     pub fn stream(&self) -> Streaming {
+        if let Some(pause) = &mut *self.stand.pause.lock() {
+            pause.due = None;
+        }
         Streaming(Visit { stand: self.stand.clone(), stream: Some(Arc::default()) })
     }
 }
@@ -241,7 +244,7 @@ mod tests {
         served.visit().head_is_read();
         served.visit().request_is_read();
         let http2 = guests.welcome(later());
-        http2.visit().turns_http2();
+        http2.visit().turns_http2(later());
         let stream = http2.visit().stream();
         stream.visit().request_is_read();
         let mute: Vec<Guest> = (0..SENT_AWAY_AT_ONCE).map(|_| guests.welcome(later())).collect();
