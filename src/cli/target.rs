@@ -11,6 +11,7 @@ use std::time::Duration;
 use clap::Args;
 
 use crate::config::{self, Files, Plan, Secret, Tls, UpstreamUrl};
+use crate::edge::fetch::reason::{TlsFault, for_names};
 use crate::edge::fetch::{FetchError, Fetched, Fetcher};
 use crate::edge::target::Target;
 
@@ -37,6 +38,7 @@ pub struct TargetArgs {
 pub struct Admin {
     pub target: Target,
     url: UpstreamUrl,
+    has_ca: bool,
     fetcher: Fetcher,
 }
 
@@ -55,7 +57,7 @@ impl TargetArgs {
             Tls::with_authorities(path, &mut Files::default()).map_err(|why| format!("--ca {}: {why}", path.display()))
         });
         let target = Target::of(&url).with_tls(tls.transpose()?.as_ref()).with_bearer(self.bearer(plan.admin.token)?);
-        Ok(Admin { target, url, fetcher: Fetcher::new() })
+        Ok(Admin { target, url, has_ca: self.ca.is_some(), fetcher: Fetcher::new() })
     }
 
     fn bearer(&self, configured: Option<Secret>) -> Result<Option<String>, String> {
@@ -89,7 +91,32 @@ impl Admin {
 
     /// For people, when it does not answer.
     pub fn silence(&self, error: &FetchError) -> String {
-        format!("no answer from a Warmgate at {self} ({error}); --admin names its admin address")
+        match error {
+            FetchError::Tls(fault) => format!("no secured connection to a Warmgate at {self}: {}", self.help(fault)),
+            _ => format!("no answer from a Warmgate at {self} ({error}); --admin names its admin address"),
+        }
+    }
+
+    /// What is wrong and which option helps; those of a configuration are none here.
+    fn help(&self, fault: &TlsFault) -> String {
+        match fault {
+            TlsFault::OtherName(names) => {
+                format!("its certificate is for {}; name it so in --admin", for_names(names))
+            }
+            TlsFault::UnknownIssuer if self.has_ca => {
+                "its certificate is signed by nobody whom the file of --ca holds".into()
+            }
+            TlsFault::UnknownIssuer => "its certificate is signed by nobody whom this machine trusts; --ca FILE names \
+                                        who signed it"
+                .into(),
+            TlsFault::Authority => "its certificate is an authority's own and not one that an authority signed; sign \
+                                    one with it for this server, and name the authority with --ca FILE"
+                .into(),
+            TlsFault::WantsOurs => "it wants a certificate of its clients, which this command has not".into(),
+            TlsFault::NoTls => "it does not speak TLS; write http in --admin".into(),
+            TlsFault::OnlyTls => "it speaks TLS; write https in --admin".into(),
+            TlsFault::Expired | TlsFault::NotYetValid | TlsFault::TimedOut | TlsFault::Other(_) => fault.to_string(),
+        }
     }
 
     /// For people, when it asks who is there.

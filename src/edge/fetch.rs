@@ -25,7 +25,9 @@ use super::resolver::{Resolver, SystemResolver, addresses};
 use super::site::Site;
 use super::target::Target;
 
-mod reason;
+pub mod reason;
+
+use reason::TlsFault;
 
 /// The largest answer that is read. A catalogue of some ten thousand models fits.
 pub const ANSWER_BYTES_MAX: usize = 8 << 20;
@@ -61,7 +63,7 @@ pub enum FetchError {
     #[error("no such host")]
     Resolve(#[from] io::Error),
     #[error("tls error: {0}")]
-    Tls(String),
+    Tls(TlsFault),
     #[error("{}", reason::of_connect(.0))]
     Connect(Box<pingora_core::Error>),
     #[error("{}", reason::of_exchange(.0))]
@@ -162,7 +164,7 @@ impl Fetcher {
             match self.ask(&peer, target, question).await {
                 Err(error @ FetchError::Connect(_)) => last = error,
                 answer if is_odd(&answer) && self.speaks_tls(target, *address, deadline).await => {
-                    return Err(FetchError::Tls("it speaks TLS; write https in `url`".into()));
+                    return Err(FetchError::Tls(TlsFault::OnlyTls));
                 }
                 answer => return answer,
             }
@@ -175,7 +177,7 @@ impl Fetcher {
         loop {
             let opened = self.connector.get_http_session(peer).await;
             let (mut session, reused) = opened.map_err(|error| match reason::of_tls(&error) {
-                Some(reason) => FetchError::Tls(reason),
+                Some(fault) => FetchError::Tls(fault),
                 None => FetchError::Connect(error),
             })?;
             let header = header(target, question).map_err(FetchError::Broken)?;
@@ -186,8 +188,7 @@ impl Fetcher {
                 }
                 Err(FetchError::Broken(_)) if reused && stale < STALE_MAX => stale += 1,
                 Err(FetchError::Broken(error)) => {
-                    return Err(reason::of_alert(&error)
-                        .map_or_else(|| FetchError::Broken(error), |reason| FetchError::Tls(reason.into())));
+                    return Err(reason::of_alert(&error).map_or_else(|| FetchError::Broken(error), FetchError::Tls));
                 }
                 Err(error) => return Err(error),
             }

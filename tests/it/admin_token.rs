@@ -92,8 +92,13 @@ async fn the_commands_show_the_token_over_tls_to_whom_they_believe() {
     // As the one that runs has it, but for the port that the system chose.
     let config = file("asked.yaml", &yaml);
     let ca = authority.file().display().to_string();
+    let other = Authority::new("other");
+    let others = other.file().display().to_string();
+    let port = gate.admin_address().port();
+    let (number, unsecured) = (format!("https://127.0.0.1:{port}"), format!("http://localhost:{port}"));
+    let (by_number, plain) = (["--ca", &ca, "--admin", &number], ["--admin", &unsecured]);
     let explain = ["explain", "--request", &body];
-    let cases: [Asked; 10] = [
+    let cases: [Asked; 14] = [
         (&["reload"], &["--ca", &ca, "--token", "canary-token"], None, 0, "nothing has changed"),
         (&["reload"], &["--ca", &ca], Some("canary-token"), 0, "nothing has changed"),
         (&["reload"], &["--ca", &ca, "-c", &config], None, 0, "nothing has changed"),
@@ -102,12 +107,19 @@ async fn the_commands_show_the_token_over_tls_to_whom_they_believe() {
         (&explain, &["--ca", &ca], Some("canary-token"), 0, "it would go to n1 now"),
         (&explain, &["--ca", &ca], None, 1, "asks for its admin token"),
         (&["reload"], &["--ca", &ca], Some("canary-other"), 1, "asks for its admin token"),
-        (&["reload"], &[], Some("canary-token"), 1, "tls error"),
+        (&["reload"], &[], Some("canary-token"), 1, "nobody whom this machine trusts; --ca FILE names who signed it"),
+        (&["top", "--once"], &[], Some("canary-token"), 1, "--ca FILE names who signed it"),
+        (&["drain", "n1"], &["--ca", &others], Some("canary-token"), 1, "nobody whom the file of --ca holds"),
+        (&["drain", "n1"], &by_number, Some("canary-token"), 1, "its certificate is for localhost; name it so in"),
+        (&["reload"], &plain, Some("canary-token"), 1, "it speaks TLS; write https in --admin"),
         (&["reload"], &["--ca", &token], None, 2, "holds no certificate"),
     ];
     for (command, more, variable, code, expected) in cases {
         let mut program = Command::new(env!("CARGO_BIN_EXE_warmgate"));
-        program.env_remove("WARMGATE_ADMIN_TOKEN").args(command).args(["--admin", &admin]).args(more);
+        program.env_remove("WARMGATE_ADMIN_TOKEN").args(command).args(more);
+        if !more.contains(&"--admin") {
+            program.args(["--admin", &admin]);
+        }
         variable.map(|token| program.env("WARMGATE_ADMIN_TOKEN", token));
         let output = program.output().await.expect("the program");
         let text = String::from_utf8([output.stdout, output.stderr].concat()).expect("text");

@@ -168,7 +168,7 @@ async fn sec_10_only_servers_that_are_who_they_say_get_traffic() {
     for (name, expected) in [
         ("plain", ""),
         ("private", ""),
-        ("renamed", "tls error: its certificate is for another name; see `url` or `tls.sni`"),
+        ("renamed", "tls error: its certificate is for other.test; see `url` or `tls.sni`"),
         ("expired", "tls error: its certificate has expired"),
         ("unknown", "tls error: its certificate is signed by nobody who is trusted; see `tls.ca`"),
         ("bare", "tls error: it does not speak TLS; write http in `url`"),
