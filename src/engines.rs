@@ -66,8 +66,10 @@ pub struct Engine {
     pub fixed_models: bool,
     /// A stream of its OpenAI API ends with an event of counts if `stream_options` asks for it.
     pub counts_on_request: bool,
-    /// Requests of its OpenAI API may say a `cache_salt`, under which alone their prompts are found in its cache.
+    /// Requests may say a `cache_salt`, under which alone their prompts are found in its cache.
     pub salts_cache: bool,
+    /// Paths where they may not, although on others they may.
+    pub unsalted: &'static [Endpoint],
     /// Parallel requests a model, assumed only to divide depth by, never to limit.
     pub default_slots: u32,
     /// How it keeps what it has read.
@@ -159,6 +161,7 @@ impl Engine {
             naming: self.naming,
             fixed_models: self.fixed_models,
             lacks: self.lacks,
+            unsalted: self.unsalted,
             stores_responses: self.naming == Naming::Exact,
             default_slots: self.default_slots,
             cache: self.cache,

@@ -110,6 +110,7 @@ async fn understand(session: &mut Session, exchange: &mut Exchange, endpoint: En
         exchange.may_name_others()?;
     }
     ask.tenant = exchange.tenant.as_ref().map_or(0, |tenant| tenant.id);
+    ask.salted = exchange.tenant.as_ref().is_some_and(|tenant| tenant.is_salted());
     ask.priority = priority(session).max(exchange.tenant.as_ref().map(|tenant| tenant.priority).unwrap_or_default());
     exchange.may_resume = may_resume(session, exchange);
     if body.was_coded {

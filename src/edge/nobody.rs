@@ -30,6 +30,7 @@ pub fn why(ingress: &Ingress, ask: &Ask, decision: &Decision) -> Refusal {
             Refusal::WrongDialect { model, dialects }
         }
         _ if reasons.iter().all(|reason| *reason == Exclusion::LacksPath) => Refusal::LacksPath { model },
+        _ if reasons.contains(&Exclusion::SharesCache) => Refusal::SharesCache { model },
         _ => Refusal::CannotServe { model, missing: missing(ask.needs, &reasons) },
     }
 }

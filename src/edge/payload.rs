@@ -110,8 +110,8 @@ impl Payload {
 }
 
 fn salting(body: &[u8], endpoint: Endpoint, salt: Option<&Tenant>) -> Vec<Edit> {
-    use Endpoint::{OpenAiChat, OpenAiCompletions, OpenAiResponses};
-    let known = matches!(endpoint, OpenAiChat | OpenAiCompletions | OpenAiResponses);
+    use Endpoint::{AnthropicMessages, OpenAiChat, OpenAiCompletions, OpenAiResponses};
+    let known = matches!(endpoint, OpenAiChat | OpenAiCompletions | OpenAiResponses | AnthropicMessages);
     salt.filter(|_| known).map(|tenant| tenant.salt_edits(body)).unwrap_or_default()
 }
 

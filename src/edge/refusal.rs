@@ -95,6 +95,10 @@ pub enum Refusal {
     LacksPath {
         model: String,
     },
+    /// The engines that have the model take no salt on this path.
+    SharesCache {
+        model: String,
+    },
     CannotServe {
         model: String,
         missing: &'static str,
@@ -127,7 +131,8 @@ impl Refusal {
             | Refusal::Untranslatable(_)
             | Refusal::WrongDialect { .. }
             | Refusal::CannotServe { .. }
-            | Refusal::LacksPath { .. } => 400,
+            | Refusal::LacksPath { .. }
+            | Refusal::SharesCache { .. } => 400,
             Refusal::Body(error) => body_status(error),
             Refusal::QueueFull { .. } | Refusal::QueueTimeout { .. } | Refusal::Stopping => 503,
             Refusal::NoTokenKeys => 503,
@@ -206,6 +211,11 @@ impl Refusal {
                 format!("no node that has answered so far has model '{shown}', and some have not answered yet")
             }
             Refusal::LacksPath { model } => format!("no engine that has model '{}' serves this path", shown(model)),
+            Refusal::SharesCache { model } => format!(
+                "no engine that has model '{}' keeps this key's cached prompts apart on this path, which `cache_salt` \
+                 asks for; use /v1/chat/completions",
+                shown(model)
+            ),
             Refusal::CannotServe { model, missing } => {
                 format!("no node that has model '{model}' can serve this request: it lacks {missing}")
             }

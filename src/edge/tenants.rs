@@ -213,6 +213,11 @@ impl Tenant {
         self.told(&mut self.meter.lock(), now)
     }
 
+    /// Whether its cached prompts are kept apart.
+    pub fn is_salted(&self) -> bool {
+        self.salt.is_some()
+    }
+
     /// What keeps its cached prompts apart, written into a body that an engine gets.
     pub fn salt_edits(&self, body: &[u8]) -> Vec<Edit> {
         self.salt.as_ref().map(|salt| salt.edits(body)).unwrap_or_default()

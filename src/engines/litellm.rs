@@ -31,6 +31,7 @@ pub static ENGINE: Engine = Engine {
     fixed_models: true,
     counts_on_request: true,
     salts_cache: false,
+    unsalted: &[],
     default_slots: 64,
     cache: CacheKind::Blocks,
     // 429 with "Try again in N seconds": every deployment of the model cools down.

@@ -26,6 +26,7 @@ pub static ENGINE: Engine = Engine {
     fixed_models: false,
     counts_on_request: true,
     salts_cache: false,
+    unsalted: &[],
     // --parallel, when unset.
     default_slots: 1,
     cache: CacheKind::PerSlot,

@@ -41,6 +41,7 @@ pub static ENGINE: Engine = Engine {
     fixed_models: false,
     counts_on_request: true,
     salts_cache: false,
+    unsalted: &[],
     // OLLAMA_NUM_PARALLEL, when unset.
     default_slots: 1,
     cache: CacheKind::PerSlot,

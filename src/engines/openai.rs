@@ -33,6 +33,7 @@ pub static ENGINE: Engine = Engine {
     // Some such servers refuse what they do not know.
     counts_on_request: false,
     salts_cache: false,
+    unsalted: &[],
     default_slots: 16,
     cache: CacheKind::Blocks,
     busy_statuses: &[429, 503],

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use super::{
     Bodies, Engine, Naming, Poll, Probe, Rank, Reading, is_no_page, load, misfit, openai, rank_loads, reading,
 };
-use crate::routing::ask::Dialect;
+use crate::routing::ask::{Dialect, Endpoint};
 use crate::routing::prefix::CacheKind;
 use crate::routing::report::Load;
 
@@ -39,6 +39,8 @@ pub static ENGINE: Engine = Engine {
     fixed_models: true,
     counts_on_request: true,
     salts_cache: true,
+    // It drops what it does not know there.
+    unsalted: &[Endpoint::AnthropicMessages],
     default_slots: 128,
     cache: CacheKind::Blocks,
     busy_statuses: &[429, 503],

@@ -31,7 +31,9 @@ pub static ENGINE: Engine = Engine {
     headers: &[],
     fixed_models: true,
     counts_on_request: true,
+    // On Anthropic's path as well since the middle of 2026 (vllm-project/vllm#49498); older ones drop it there.
     salts_cache: true,
+    unsalted: &[],
     // max_num_seqs, of a common machine.
     default_slots: 128,
     cache: CacheKind::Blocks,

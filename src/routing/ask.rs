@@ -209,6 +209,9 @@ pub struct Ask {
     pub previous_response: Option<u64>,
     /// Hash of the tenant; zero while everything is open.
     pub tenant: u64,
+    /// Its prompt is to be kept apart from other tenants' in the engine's cache.
+    #[serde(default)]
+    pub salted: bool,
     pub priority: Priority,
 }
 
@@ -227,6 +230,7 @@ impl Ask {
             session_name: None,
             previous_response: None,
             tenant: 0,
+            salted: false,
             priority: Priority::default(),
         }
     }

@@ -128,6 +128,8 @@ impl Row {
 pub enum Exclusion {
     WrongDialect,
     LacksPath,
+    /// On this path it would find the tenant's prompts for others.
+    SharesCache,
     Unhealthy,
     /// It failed, and is left alone until its breaker's cooldown is over.
     BreakerOpen,
@@ -152,6 +154,7 @@ impl Exclusion {
         match self {
             Exclusion::WrongDialect => "wrong_dialect",
             Exclusion::LacksPath => "lacks_path",
+            Exclusion::SharesCache => "shares_cache",
             Exclusion::Unhealthy => "unhealthy",
             Exclusion::BreakerOpen => "breaker_open",
             Exclusion::HalfOpen => "half_open",
@@ -334,6 +337,11 @@ fn lacks(offer: &Offer, endpoint: Endpoint) -> bool {
     offer.upstream.spec.engine.as_ref().is_some_and(|engine| engine.lacks.contains(&endpoint))
 }
 
+fn shares_cache(offer: &Offer, ask: &Ask) -> bool {
+    let engine = offer.upstream.spec.engine.as_ref();
+    ask.salted && engine.is_some_and(|engine| engine.unsalted.contains(&ask.endpoint))
+}
+
 /// `dialect` is the client's.
 fn exclusion(offer: &Offer, query: &Query, dialect: Dialect, native: bool, now: Moment) -> Option<Exclusion> {
     let (holding, upstream) = (offer.model, offer.upstream);
@@ -345,6 +353,7 @@ fn exclusion(offer: &Offer, query: &Query, dialect: Dialect, native: bool, now: 
         _ if query.tried.contains(&offer.holding) => Some(Exclusion::Tried),
         _ if !speaks => Some(Exclusion::WrongDialect),
         _ if lacks(offer, endpoint) => Some(Exclusion::LacksPath),
+        _ if shares_cache(offer, &query.ask) => Some(Exclusion::SharesCache),
         _ if !upstream.healthy && !upstream.is_out_by_checks() => Some(Exclusion::Unhealthy),
         _ if upstream.drains() => Some(Exclusion::Draining),
         _ if lacks_ability(holding, &query.ask) => Some(Exclusion::LacksAbility),

@@ -90,6 +90,7 @@ mod tests {
         naming: Naming::Ollama,
         fixed_models: false,
         lacks: &[],
+        unsalted: &[],
         stores_responses: false,
         default_slots: 1,
         cache: CacheKind::PerSlot,

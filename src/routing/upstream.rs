@@ -64,6 +64,8 @@ pub struct Traits {
     pub fixed_models: bool,
     /// Paths of its dialects that it does not have.
     pub lacks: &'static [Endpoint],
+    /// Paths on which a prompt cannot be kept apart from others in its cache, although on others it can.
+    pub unsalted: &'static [Endpoint],
     /// Keeps responses, so that `previous_response_id` means something to it.
     pub stores_responses: bool,
     /// Parallel requests a model, to divide depth by while nothing better is known.

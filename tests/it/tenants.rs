@@ -292,6 +292,34 @@ async fn a_cache_is_salted_for_those_tenants_and_engines_that_want_it() {
 }
 
 #[tokio::test]
+async fn who_wants_a_salt_gets_no_engine_that_takes_none_on_the_path() {
+    let vllm = Upstream::vllm("vllm", vec![Model::resident("Fern-3B")]).await;
+    let sglang = Upstream::openai("sglang", vec![Model::resident("Moss-7B"), Model::resident("Fern-3B")]).await;
+    let keys = format!("name: sglang, url: \"{}\", engine: sglang", sglang.url());
+    let yaml = tenants(&[("a", "cache_salt: true"), ("open", "")]);
+    let gate = Gate::start(&Settings::over(&[&vllm]).upstream(&keys).more(&yaml)).await;
+    let ask = async |tenant: &str, model: &str, path: &str| {
+        let messages = json!([{"role": "user", "content": "moss?"}]);
+        let body = json!({"model": model, "messages": messages, "max_tokens": 8}).to_string();
+        let mut reply = gate.send(&by(tenant, Request::post(path, body))).await;
+        (reply.status, String::from_utf8_lossy(&reply.whole().await).into_owned())
+    };
+    for asked in 0..4 {
+        assert_eq!(ask("a", "Fern-3B", "/v1/messages").await.0, 200);
+        let seen: Value = serde_json::from_slice(&vllm.request(asked).await.body).expect("JSON");
+        assert!(seen["cache_salt"].is_string(), "{seen}");
+    }
+    assert_eq!(sglang.count(), 0);
+    let (status, said) = ask("a", "Moss-7B", "/v1/messages").await;
+    assert!(status == 400 && said.contains("`cache_salt`") && said.contains("/v1/chat/completions"), "{status} {said}");
+    assert_eq!(sglang.count(), 0);
+
+    assert_eq!(ask("a", "Moss-7B", "/v1/chat/completions").await.0, 200);
+    assert!(String::from_utf8_lossy(&sglang.request(0).await.body).contains("cache_salt"));
+    assert_eq!(ask("open", "Moss-7B", "/v1/messages").await.0, 200);
+}
+
+#[tokio::test]
 async fn sec_05_no_key_of_a_tenant_is_logged_counted_told_or_sent_on() {
     let [n1, n2] = [node("n1").await, node("n2").await];
     let yaml = tenants(&[("a", "models: [\"moss*\"], limits: {rpm: 3}")]);

@@ -8,7 +8,7 @@ const WHY = {
 const EXCLUDED = {
   unhealthy: "its health checks fail", breaker_open: "requests failed there", half_open: "another request tries it",
   cooling: "it is busy, and left alone for a while", slow_start: "it has just come back", higher_tier: "a higher tier",
-  draining: "it drains", wrong_dialect: "it does not speak this API", lacks_path: "it lacks this path", tried: "it failed in this request",
+  draining: "it drains", wrong_dialect: "it does not speak this API", lacks_path: "it lacks this path", shares_cache: "it would share the tenant's cached prompts on this path", tried: "it failed in this request",
   too_large: "the model does not fit", lacks_ability: "the model cannot do this", context_too_small: "its window is too small",
   over_limit: "it is over its limit", not_the_maker: "another node made the response",
 };

@@ -29,6 +29,7 @@ static ADDED: Engine = Engine {
     fixed_models: true,
     counts_on_request: false,
     salts_cache: false,
+    unsalted: &[],
     default_slots: 3,
     cache: CacheKind::PerSlot,
     read,

@@ -18,6 +18,7 @@ const OLLAMA: Traits = Traits {
     naming: Naming::Ollama,
     fixed_models: false,
     lacks: &[],
+    unsalted: &[],
     stores_responses: false,
     busy_statuses: &[503],
     default_slots: 1,

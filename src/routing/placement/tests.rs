@@ -40,6 +40,7 @@ fn fleet(told: &[Told]) -> Fleet {
             naming: told.naming,
             fixed_models: false,
             lacks: &[],
+            unsalted: &[],
             stores_responses: false,
             busy_statuses: &[503],
             default_slots: 1,
