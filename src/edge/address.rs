@@ -13,9 +13,17 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use pingora_core::apps::ServerApp;
+use pingora_core::listeners::{L4BufferSettings, ListenerConfig};
 use pingora_core::server::{ListenFds, ShutdownWatch};
 use pingora_core::services::Service as PingoraService;
 use pingora_core::services::listening::Service;
+
+/// Read ahead of a client who speaks plainly, held for as long as its connection: a head with a small body, and Pingora's
+/// own first read. What is larger than that goes past it in pieces of 64 KiB. Pingora's default is 64 KiB for each.
+const READ_AHEAD_BYTES: usize = 4 << 10;
+
+/// With TLS, which reads in small steps: one record.
+const READ_AHEAD_SECURED_BYTES: usize = 16 << 10;
 
 /// An address that is listened on.
 pub struct Address {
@@ -76,9 +84,11 @@ impl<A: ServerApp + Send + Sync + 'static> Opened<A> {
         Opened { service: Service::new(name.into(), app), sockets: Vec::new() }
     }
 
-    pub fn listen(&mut self, address: &Address) -> io::Result<()> {
+    pub fn listen(&mut self, address: &Address, secured: bool) -> io::Result<()> {
         let (name, socket) = address.handle()?;
-        self.service.add_tcp(&name);
+        let read_ahead = if secured { READ_AHEAD_SECURED_BYTES } else { READ_AHEAD_BYTES };
+        let buffers = L4BufferSettings::default().read(read_ahead);
+        self.service.add_listener(ListenerConfig::tcp(&name).l4_buffer(buffers));
         self.sockets.push((name, socket));
         Ok(())
     }

@@ -91,8 +91,10 @@ impl<A: HttpServerApp + Send + Sync + 'static> ServerApp for Door<A> {
         let stream = match self.terms.secured.of(&stream) {
             None => stream,
             Some(securing) => {
+                // Apart, since what a handshake needs would stay for as long as the connection.
+                let securing = Box::pin(securing.secure(stream));
                 let secured = tokio::select! {
-                    secured = timeout_at(due, securing.secure(stream)) => secured,
+                    secured = timeout_at(due, securing) => secured,
                     () = guest.is_sent_away() => return None,
                 };
                 match secured {

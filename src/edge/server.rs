@@ -119,12 +119,14 @@ pub fn serve(plan: Plan, beside: Beside) -> Result<(), ServeError> {
     let mut proxy = Opened::new("proxy", Door::new(proxy(&server.configuration, &ingress), terms, ingress.clone()));
     let connections = proxy.service.app_logic().map(|door| door.open.clone()).unwrap_or_default();
     for address in &ports.listen {
-        proxy.listen(address).map_err(|why| ServeError::Listen { address: address.address, why })?;
+        let secured = ports.secured.at(address.address).is_some();
+        proxy.listen(address, secured).map_err(|why| ServeError::Listen { address: address.address, why })?;
     }
     let terms = Terms { connections_max: ADMIN_CONNECTIONS_MAX, secured: ports.secured.clone() };
     let app = Admin { ingress: ingress.clone(), reloader: reloader.clone(), listeners: Default::default() };
     let mut admin = Opened::new("admin", Door::new(Port(app), terms, ingress.clone()));
-    admin.listen(&ports.admin).map_err(|why| ServeError::Listen { address: ports.admin.address, why })?;
+    let secured = ports.secured.at(ports.admin.address).is_some();
+    admin.listen(&ports.admin, secured).map_err(|why| ServeError::Listen { address: ports.admin.address, why })?;
     let securing = ports.securing.clone();
     ports.listen.into_iter().chain([ports.admin]).for_each(|address| addresses.add(address));
 

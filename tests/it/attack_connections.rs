@@ -114,3 +114,29 @@ async fn ops_08_http2_that_asks_for_nothing_or_never_ends_asking_makes_room() {
     assert_eq!(finished(&gate, &Talk::about(Dialect::Ollama, "fern")).await.status, 200);
     bystander.was_served().await;
 }
+
+/// With room for what a build without optimisation needs; Pingora's own buffers would take 64 KiB alone.
+const IDLE_BYTES_MAX: u64 = 48 << 10;
+const IDLE: u64 = 1_000;
+
+#[tokio::test]
+async fn ops_08_an_idle_connection_takes_little_memory() {
+    let node = node("n1").await;
+    let gate = Gate::start(&Settings::over(&[&node]).more("limits: {header_read: 10m}")).await;
+    // What the first of all connections and requests make is no matter of the next.
+    assert_eq!(finished(&gate, &Talk::about(Dialect::Ollama, "fern")).await.status, 200);
+    let before = gate.memory_bytes();
+    let mut held = Vec::new();
+    for n in 0..IDLE {
+        let mut conn = gate.connect().await;
+        if n % 3 == 1 {
+            conn.try_write(b"POST /api/chat HTTP/1.1\r\nHost: x\r\n", Duration::from_secs(1)).await;
+        }
+        held.push(conn);
+    }
+    // They are let in in turn, so that all are in when one more has been served.
+    assert_eq!(finished(&gate, &Talk::about(Dialect::Ollama, "moss")).await.status, 200);
+    let grown = gate.memory_bytes().saturating_sub(before) / IDLE;
+    assert!(grown < IDLE_BYTES_MAX, "{grown} bytes for each of {IDLE} idle connections");
+    println!("{grown} bytes for each of {IDLE} idle connections");
+}
