@@ -5,8 +5,8 @@ use std::io::Write;
 use env_logger::{Builder, Env, Target};
 use log::Level;
 
-/// What is logged unless `RUST_LOG` says otherwise.
-const DEFAULT: &str = "error,warmgate=info";
+/// What is logged unless `RUST_LOG` says otherwise. What Kubernetes' client fails at is told by who asks it, and once.
+const DEFAULT: &str = "error,kube_client=off,warmgate=info";
 
 /// What libraries may log, whatever `RUST_LOG` says: below it they write requests and keys as they send them.
 const LIBRARIES_MAX: Level = Level::Info;

@@ -9,7 +9,7 @@ use super::engine::default_slots;
 use super::listen_tls::ListenTls;
 use super::plan::{Admin, Auth, Group, GroupTarget, Plan, TenantLimits, Upstream, UsageProbe};
 use super::policy::Policy;
-use super::rows::{ADDRESS_MARK, Discover, RANK_MARK};
+use super::rows::{ADDRESS_MARK, RANK_MARK};
 use super::signals::constants;
 use super::tls::Tls;
 use crate::routing::signal::Signals;
@@ -249,8 +249,8 @@ impl Upstream {
 impl Upstream {
     fn rows(&self) -> String {
         let ranks = self.data_parallel.map(|ranks| format!("{ranks} ranks, named {}{RANK_MARK}0 and on", self.name));
-        let addresses = self.discover.map(|Discover::Dns| {
-            format!("one for each address of {}, named {}{ADDRESS_MARK} and a label", self.url.host, self.name)
+        let addresses = self.discover.as_ref().map(|discover| {
+            format!("{}, named {}{ADDRESS_MARK} and a label", discover.summary(&self.url.host), self.name)
         });
         [addresses, ranks].into_iter().flatten().collect::<Vec<_>>().join("; each of ")
     }

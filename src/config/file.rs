@@ -10,13 +10,13 @@ use ipnet::IpNet;
 
 use super::cluster::RedisSource;
 use super::cors::Origins;
+use super::discover::Discover;
 use super::engine::EngineName;
 use super::node::Node;
 use super::plan::{AccessLog, Auth, Heartbeat, UsageProbe};
 use super::policy::Policy;
 use super::problem::Report;
 use super::read::{Read, Spot, one_of, section};
-use super::rows::Discover;
 use super::secret::Source;
 use super::tenants::KeySource;
 use super::upstream_url::UpstreamUrl;

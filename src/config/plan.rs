@@ -14,12 +14,12 @@ use serde::{Serialize, Serializer};
 
 use super::cluster::Cluster;
 use super::cors::Cors;
+use super::discover::Discover;
 use super::jwt::Jwt;
 use super::key::KeyHash;
 use super::listen_tls::ListenTls;
 use super::peers::TrustedPeers;
 use super::policy::Policy;
-use super::rows::Discover;
 use super::secret::Secret;
 use super::tls::Tls;
 use super::upstream_url::UpstreamUrl;

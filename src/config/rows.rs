@@ -2,20 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
-
+use super::discover::Discover;
 use super::file::Upstream;
 use super::problem::Report;
-use super::read::{Read, Spot, one_of};
 use crate::engines;
-
-/// How the rows of an upstream are found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Discover {
-    /// One for each address of its host name.
-    Dns,
-}
 
 /// More than any machine has accelerators, or a cluster replicas of one model.
 pub const RANKS_MAX: u32 = 256;
@@ -25,12 +15,6 @@ pub const RANK_MARK: char = '/';
 
 /// Between an upstream's name and the label of an address.
 pub const ADDRESS_MARK: char = '@';
-
-impl Read for Discover {
-    fn read(at: Spot, report: &mut Report) -> Option<Discover> {
-        one_of(at, &[("dns", Discover::Dns)], report)
-    }
-}
 
 /// Checks what makes rows of each upstream, and that no upstream is named like another one's row.
 pub fn check_rows(upstreams: &[Option<Upstream>], report: &mut Report) {
@@ -66,14 +50,37 @@ fn check(upstream: &Upstream, path: &str, report: &mut Report) {
             report.add(path, "needs an engine whose ranks can be chosen", format!("write engine: {able}"));
         }
     }
-    if let (Some(Discover::Dns), Some(url)) = (upstream.discover, &upstream.url)
-        && url.ip().is_some()
-    {
-        report.add(format!("{path}.discover"), "needs a host name in the URL", "an address has no others behind it");
-    }
+    check_discovery(upstream, path, report);
     if upstream.tls.is_some() && upstream.url.as_ref().is_some_and(|url| !url.tls) {
         report.add(format!("{path}.tls"), "needs a URL that begins with https", "");
     }
+}
+
+fn check_discovery(upstream: &Upstream, path: &str, report: &mut Report) {
+    let Some(url) = &upstream.url else { return };
+    let Some(discover) = &upstream.discover else {
+        if is_of_services(&url.host) {
+            report.add(format!("{path}.url"), "its host is a name of SRV records", "write `discover: srv` as well");
+        }
+        return;
+    };
+    if url.ip().is_some() {
+        report.add(format!("{path}.discover"), "needs a host name in the URL", "an address has no others behind it");
+    }
+    if !discover.is_built_in() {
+        let hint = "build one with: cargo build --release --features kube";
+        report.add(format!("{path}.discover.{}", discover.name()), "this Warmgate was built without it", hint);
+    }
+    let is_told = upstream.tls.as_ref().is_some_and(|tls| tls.sni.is_some() || tls.insecure == Some(true));
+    if matches!(discover, Discover::Srv(_)) && url.tls && is_of_services(&url.host) && !is_told {
+        let what = "no certificate is for a name of SRV records";
+        report.add(format!("{path}.url"), what, "write under `tls` the name that they are for, as `sni`");
+    }
+}
+
+/// Like `_http._tcp.example.org`, which no host is called.
+fn is_of_services(host: &str) -> bool {
+    host.starts_with('_') && (host.contains("._tcp.") || host.contains("._udp."))
 }
 
 #[cfg(test)]
@@ -108,8 +115,16 @@ mod tests {
             &["upstreams[0].discover: needs a host name in the URL; an address has no others behind it"],
         );
         check(
-            "{name: a, url: 'http://a', discover: srv}",
-            &["upstreams[0].discover: `srv` is not known; known here: dns"],
+            "{name: a, url: 'http://_http._tcp.a'}, {name: b, url: 'https://_http._tcp.b', discover: srv}",
+            &[
+                "upstreams[0].url: its host is a name of SRV records; write `discover: srv` as well",
+                "upstreams[1].url: no certificate is for a name of SRV records; write under `tls` the name that they \
+                 are for, as `sni`",
+            ],
+        );
+        check(
+            "{name: a, url: 'https://_http._tcp.a', discover: srv, tls: {sni: a.test}}, {name: b, url: 'https://b', discover: srv}",
+            &[],
         );
         check(
             "{name: a, url: 'http://a', tls: {insecure: true}}",

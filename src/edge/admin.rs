@@ -156,10 +156,7 @@ impl Admin {
         let nodes = |fleet: &mut Fleet, now| here.iter().map(|node| node_json(fleet, node, now)).collect::<Vec<_>>();
         let (nodes, leases, queue) =
             ingress.fleet.with(|fleet, now| (nodes(fleet, now), fleet.live_leases(), self.queue(fleet, now)));
-        let names = here
-            .names()
-            .iter()
-            .map(|name| json!({"name": name.upstream.name, "problem": none_if_empty(name.problem.load().to_string())}));
+        let names = here.names().iter().map(|name| name.to_json(here.rows_of(name)));
         let lists = ingress.lists.latest();
         let conflict = |drift: &Drift| json!({"model": drift.model, "kind": drift.kind.name(), "values": drift.values});
         let conflicts = lists.drifts.iter().map(conflict);
@@ -328,7 +325,7 @@ fn node_json(fleet: &Fleet, node: &Node, now: Moment) -> Value {
         "standing": standing.to_json(now),
         "healthy": upstream.healthy,
         "draining": upstream.drains(),
-        "drained_by": orders::drained_by(upstream),
+        "drained_by": orders::drained_by(node, upstream),
         "problem": none_if_empty(node.problem.load().to_string()),
         "warning": node.is_insecure().then_some(UNCHECKED),
         "in_flight": upstream.in_flight,

@@ -17,6 +17,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 
 use super::cluster;
+use super::discovery::kubernetes::Watches;
 use super::ingress::Ingress;
 use super::jwt;
 use super::lists;
@@ -62,6 +63,8 @@ const LOOK_GAP: Duration = Duration::from_secs(1);
 impl BackgroundService for Caretaker {
     async fn start_with_ready_notifier(&self, mut shutdown: ShutdownWatch, ready: ServiceReadyNotifier) {
         let news = self.ingress.roster.news();
+        let watches = Watches::new(&self.ingress);
+        watches.first_look().await;
         self.first_round().await;
         (self.before_ready)(&self.ingress);
         ready.notify_ready();
@@ -70,6 +73,7 @@ impl BackgroundService for Caretaker {
             _ = shutdown.changed() => {}
             _ = self.keep_polling(news.clone()) => {}
             _ = self.keep_checking(news) => {}
+            _ = watches.keep() => {}
             _ = lists::keep(self.ingress.clone()) => {}
             _ = movers::sweep(self.ingress.clone()) => {}
             _ = jwt::keep(self.ingress.clone()) => {}

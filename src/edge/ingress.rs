@@ -101,7 +101,7 @@ impl Ingress {
         let roster = Arc::new(Roster::new(fleet.clone()));
         roster.apply(&in_force.upstreams, &in_force.models);
         let fetcher = Arc::new(Fetcher::with(resolver.clone()));
-        let discovery = FleetDiscovery { roster: roster.clone(), fleet: fleet.clone(), resolver };
+        let discovery = FleetDiscovery::new(&roster, &fleet, &plan, resolver);
         let mut balancer = LoadBalancer::from_backends(Backends::new(Box::new(discovery)));
         balancer.set_health_check(Box::new(EngineCheck {
             roster: roster.clone(),

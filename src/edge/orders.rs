@@ -79,7 +79,7 @@ fn row(ingress: &Ingress, node: &Arc<Node>) -> (Value, String) {
     let (drained_by, in_flight) = ingress.fleet.with(|fleet, _| {
         let upstream = fleet.upstream(node.id);
         let in_flight = upstream.map_or(0, |upstream| upstream.in_flight);
-        (upstream.map(drained_by).unwrap_or_default(), in_flight)
+        (upstream.map(|upstream| drained_by(node, upstream)).unwrap_or_default(), in_flight)
     });
     let name = &node.name;
     let line = match (&drained_by[..], ingress.roster.drained_as(node)) {
@@ -88,6 +88,9 @@ fn row(ingress: &Ingress, node: &Arc<Node>) -> (Value, String) {
             format!("{name} still drains, since the configuration says `drain: true`; {in_flight} run there")
         }
         (_, Some(other)) if other != *name => format!("{name} drains as part of {other}; {in_flight} run there"),
+        (["discovery"], _) => {
+            format!("{name} still drains, since its server is on its way out; {in_flight} run there")
+        }
         (["file", _], _) => format!("{name} drains, by the configuration as well; {in_flight} run there"),
         _ => format!("{name} drains: it takes no new work; {in_flight} run there"),
     };
@@ -95,9 +98,10 @@ fn row(ingress: &Ingress, node: &Arc<Node>) -> (Value, String) {
     (json!({"name": name, "draining": draining, "drained_by": drained_by, "in_flight": in_flight}), line)
 }
 
-/// Who says that it drains: the file, an operator, or both.
-pub fn drained_by(upstream: &crate::routing::upstream::Upstream) -> Vec<&'static str> {
-    let says = [("file", upstream.spec.drain), ("admin", upstream.told_to_drain)];
+/// Who says that it drains: the file, whoever told where it is, an operator, or several of them.
+pub fn drained_by(node: &Node, upstream: &crate::routing::upstream::Upstream) -> Vec<&'static str> {
+    let in_file = node.site.configured.drain;
+    let says = [("file", in_file), ("discovery", upstream.spec.drain && !in_file), ("admin", upstream.told_to_drain)];
     says.into_iter().filter(|(_, says)| *says).map(|(who, _)| who).collect()
 }
 

@@ -42,7 +42,12 @@ pub fn pick(balancer: &LoadBalancer<FleetSelection>, fleet: &Arc<SharedFleet>, q
             *booked.borrow_mut() = lease;
             booked.borrow().is_some()
         });
-        let decision = fleet.take_decision().unwrap_or_default();
+        // A balancer that knows of no backend at all has asked nobody, and nobody has decided.
+        let decided = || {
+            fleet.decide(query);
+            fleet.take_decision()
+        };
+        let decision = fleet.take_decision().or_else(decided).unwrap_or_default();
         match booked.into_inner() {
             Some(booked) => Placing::Booked(Box::new(Picked {
                 lease: booked.lease,

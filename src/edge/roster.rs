@@ -6,10 +6,10 @@
 //! found by its id for a while: requests end there, and receipts name it.
 
 mod drains;
+mod name;
 mod wanted;
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -17,15 +17,15 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::node::{Node, row_name};
-use super::problem::Problem;
 use super::shared_fleet::SharedFleet;
 use super::site::Site;
-use crate::config::{self, Discover};
+use crate::config;
 use crate::routing::fleet::{Fleet, UpstreamId};
 use crate::routing::group::{Group, Groups, Target};
 use drains::Drains;
-pub use wanted::ROWS_PER_NAME_MAX;
+pub use name::Name;
 use wanted::Wanted;
+pub use wanted::{ENDPOINTS_MAX, Place, rows_max};
 
 pub struct Roster {
     fleet: Arc<SharedFleet>,
@@ -49,19 +49,12 @@ pub struct Nodes {
 /// Rows that have left and are still found; receipts that name them do not live longer.
 const LEFT_MAX: usize = 1024;
 
-/// A host name whose addresses are rows.
-pub struct Name {
-    pub upstream: config::Upstream,
-    /// Why nothing, or not all, is known of what is behind it.
-    pub problem: Problem,
-}
-
 #[derive(Default)]
 struct Sources {
     upstreams: Vec<config::Upstream>,
     models: Vec<config::Group>,
-    /// By the name of the upstream; the addresses of the latest lookup that was answered.
-    found: HashMap<String, Vec<SocketAddr>>,
+    /// By the name of the upstream; what the latest lookup that was answered told.
+    found: HashMap<String, Vec<Place>>,
     drains: Drains,
 }
 
@@ -126,18 +119,24 @@ impl Roster {
         self.sources.lock().drains.of(node).map(str::to_owned)
     }
 
-    /// These addresses are behind a discovered name now.
-    pub fn found(&self, name: &Name, addresses: Vec<SocketAddr>) {
+    /// These places are behind a discovered name now.
+    pub fn found(&self, name: &Name, places: Vec<Place>) {
         let mut sources = self.sources.lock();
         // Looked up for a configuration that is still in force.
         if !sources.upstreams.contains(&name.upstream) {
             return;
         }
-        let chosen = wanted::choose(addresses, sources.found.get(&name.upstream.name));
+        let known = sources.found.get(&name.upstream.name).map_or(&[][..], Vec::as_slice);
+        let chosen = wanted::choose(places, known, rows_max(name.upstream.discover.as_ref()));
         if sources.found.get(&name.upstream.name) != Some(&chosen) {
             sources.found.insert(name.upstream.name.clone(), chosen);
             self.change(&sources, |_| ());
         }
+    }
+
+    /// What was found last behind a discovered name.
+    pub fn behind(&self, name: &Name) -> Vec<Place> {
+        self.sources.lock().found.get(&name.upstream.name).cloned().unwrap_or_default()
     }
 
     /// Asks for a look at the rows before its time.
@@ -231,6 +230,11 @@ impl Nodes {
         &self.names
     }
 
+    /// How many rows are behind a discovered name.
+    pub fn rows_of(&self, name: &Name) -> usize {
+        self.all.iter().filter(|node| node.site.configured.name == name.upstream.name).count()
+    }
+
     /// Whether some address is known behind every discovered name.
     pub fn are_found(&self) -> bool {
         let has_row = |name: &Arc<Name>| self.sites().any(|site| site.configured.name == name.upstream.name);
@@ -240,10 +244,10 @@ impl Nodes {
 
 /// The names of these upstreams, with what is wrong with those that stay.
 fn names(upstreams: &[config::Upstream], before: &[Arc<Name>]) -> Vec<Arc<Name>> {
-    let discovered = upstreams.iter().filter(|upstream| upstream.discover == Some(Discover::Dns));
+    let discovered = upstreams.iter().filter(|upstream| upstream.discover.is_some());
     let name = |upstream: &config::Upstream| {
         let same = before.iter().find(|name| name.upstream == *upstream);
-        let made = || Arc::new(Name { upstream: upstream.clone(), problem: Problem::new("not looked up yet") });
+        let made = || Arc::new(Name::new(upstream.clone()));
         same.cloned().unwrap_or_else(made)
     };
     discovered.map(name).collect()

@@ -46,6 +46,12 @@ impl Gate {
         gate
     }
 
+    /// Starts it, whether some upstream can serve already or not.
+    #[allow(dead_code, reason = "used with the feature `kube`")]
+    pub async fn start_in_any_state(settings: &Settings) -> Gate {
+        Gate::launch(settings).await
+    }
+
     async fn launch(settings: &Settings) -> Gate {
         let program = Path::new(env!("CARGO_BIN_EXE_warmgate"));
         Gate(launch::launch_in(&settings.surroundings, program, &settings.yaml()).await)

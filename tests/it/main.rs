@@ -11,6 +11,9 @@ mod frames;
 mod gate;
 mod http1;
 mod http2;
+#[cfg(feature = "kube")]
+mod kube_api;
+mod name_server;
 mod patience;
 mod redis_server;
 mod rig;
@@ -55,6 +58,10 @@ mod hygiene;
 mod inquiries;
 mod jwt;
 mod kit;
+#[cfg(feature = "kube")]
+mod kubernetes;
+#[cfg(feature = "kube")]
+mod kubernetes_away;
 mod lead;
 mod limits;
 mod listen_tls;
@@ -69,6 +76,7 @@ mod queries;
 mod reload;
 mod resume;
 mod rows;
+mod srv;
 mod state_file;
 mod states;
 mod stop;

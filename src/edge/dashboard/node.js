@@ -12,7 +12,7 @@ async function openNode(name) {
 
 function nodeView(node, latest) {
   const standing = node.standing;
-  const words = [standing.reason, node.drained_by.includes("file") ? "the configuration drains it" : "", node.drained_by.includes("admin") ? "an operator drains it" : "", node.warning].filter(Boolean);
+  const words = [standing.reason, node.drained_by.includes("file") ? "the configuration drains it" : "", node.drained_by.includes("discovery") ? "its server is on its way out" : "", node.drained_by.includes("admin") ? "an operator drains it" : "", node.warning].filter(Boolean);
   const facts = [["Engine", node.engine || "not recognised yet"], ["Relied on", `${Math.round(node.availability * 100)} %`],
     ["Running", count(node.in_flight)], ["Of others", count(node.foreign)], ["Tier", count(node.tier)],
     ["Memory", node.memory_bytes ? `${gigabytes(node.resident_bytes) || "0 GB"} of ${gigabytes(node.memory_bytes)}` : "not configured"]];

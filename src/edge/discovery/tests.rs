@@ -66,6 +66,18 @@ async fn ops_04_a_discovered_name_s_rows_follow_its_addresses() {
 }
 
 #[tokio::test]
+async fn addresses_where_no_node_can_be_are_left_out() {
+    let zone = Arc::new(Zone::default());
+    let ingress = ingress("{name: pool, url: 'http://pool.test:11435', engine: ollama, discover: dns}", &zone);
+    zone.is(&["10.0.0.7", "0.0.0.0", "127.0.0.1"]);
+    assert_eq!(seats(&ingress).await, ["10.0.0.7:11435"]);
+    let name = ingress.roster.nodes().names()[0].clone();
+    assert!(name.problem.load().starts_with("2 of its 3 addresses are left out"), "{}", name.problem.load());
+    zone.is(&["0.0.0.0"]);
+    assert_eq!(seats(&ingress).await, ["10.0.0.7:11435"], "what was there stays");
+}
+
+#[tokio::test]
 async fn ops_04_a_plain_name_leads_elsewhere() {
     let zone = Arc::new(Zone::default());
     let ingress = ingress("{name: n1, url: 'http://n1.test:8000', engine: ollama}", &zone);

@@ -19,6 +19,7 @@ pub struct Standing {
     ready: IntGauge,
     nodes: [IntGaugeVec; NODE_FACTS],
     models: [IntGaugeVec; MODEL_FACTS],
+    discovery_up: IntGaugeVec,
     queue_waiting: IntGauge,
     sessions: IntGauge,
     body_memory: IntGauge,
@@ -75,6 +76,11 @@ impl Standing {
             ready: register.gauge("warmgate_ready", "1: some node can serve")?,
             nodes,
             models,
+            discovery_up: register.gauges(
+                "warmgate_discovery_up",
+                "1: what tells a node's addresses (DNS, Kubernetes) answered when it was last asked",
+                &[node()],
+            )?,
             queue_waiting: register.gauge("warmgate_queue_waiting", "Requests that wait here for a node")?,
             sessions: register.gauge("warmgate_sessions", "Conversations whose node is remembered")?,
             body_memory: register.gauge("warmgate_body_memory_bytes", "Memory that holds bodies of requests")?,
@@ -107,6 +113,10 @@ impl Standing {
             });
         }
         self.tell_nodes(&by_node);
+        self.discovery_up.reset();
+        for name in nodes.names() {
+            self.discovery_up.with_label_values(&[&name.upstream.name]).set(i64::from(name.answers()));
+        }
         self.tell_models(&by_model);
         let (waiting, sessions) = ingress.fleet.with(|fleet, _| (fleet.queue.len(), fleet.sessions.len()));
         self.queue_waiting.set(whole(waiting as u64));

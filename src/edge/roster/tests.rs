@@ -1,5 +1,6 @@
 //! Rows that stay, join and leave.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::*;
@@ -185,8 +186,8 @@ fn a_name_over_an_upstream_of_several_rows_is_served_by_each() {
 
 const POOL: &str = "{name: pool, url: 'http://pool.test:8000', engine: ollama, discover: dns}";
 
-fn addresses(ips: &[&str]) -> Vec<SocketAddr> {
-    ips.iter().map(|ip| SocketAddr::new(ip.parse().unwrap(), 8000)).collect()
+fn addresses(ips: &[&str]) -> Vec<Place> {
+    ips.iter().map(|ip| SocketAddr::new(ip.parse().unwrap(), 8000).into()).collect()
 }
 
 fn found(ingress: &Ingress, ips: &[&str]) -> Vec<String> {
@@ -231,8 +232,43 @@ fn l8_rows_of_one_name_are_bounded_and_those_known_come_first() {
     let known = found(&ingress, &["10.9.9.9"]);
     let many: Vec<String> = (0..200).map(|n| format!("10.0.0.{n}")).chain(["10.9.9.9".to_string()]).collect();
     let names = found(&ingress, &many.iter().map(String::as_str).collect::<Vec<_>>());
-    assert_eq!(names.len(), ROWS_PER_NAME_MAX);
+    assert_eq!(names.len(), rows_max(None));
     assert!(names.contains(&known[0]));
+}
+
+#[test]
+fn a_place_that_leaves_drains_and_may_stay_after_all() {
+    let ingress = ingress(POOL);
+    let name = ingress.roster.nodes().names()[0].clone();
+    let address = SocketAddr::new("10.0.0.7".parse().unwrap(), 8000);
+    let told = |leaves: bool| {
+        ingress.roster.found(&name, vec![Place { address, leaves }]);
+        ingress.roster.nodes().iter().map(|node| node.id).collect::<Vec<_>>()
+    };
+    let row = told(false);
+    let row_name = names_of(&ingress.roster.nodes())[0].clone();
+    fill(&ingress, &row_name);
+    assert_eq!(eligible(&ingress), [row_name.clone()]);
+    assert_eq!(told(true), row, "it is still there");
+    assert!(eligible(&ingress).is_empty());
+    ingress.roster.apply(&upstreams(&POOL.replace("ollama,", "ollama, weight: 2,")), &[]);
+    assert!(eligible(&ingress).is_empty(), "a reload changes nothing of that");
+    ingress.roster.apply(&upstreams(POOL), &[]);
+    assert_eq!(told(false), row);
+    assert_eq!(eligible(&ingress), [row_name]);
+}
+
+#[test]
+fn servers_of_one_host_keep_their_names_whichever_of_them_goes() {
+    let ingress = ingress(&POOL.replace("dns", "srv"));
+    let found = |ports: &[u16]| {
+        let address = |port: &u16| SocketAddr::new("10.0.0.7".parse().unwrap(), *port).into();
+        let nodes = ingress.roster.nodes();
+        ingress.roster.found(&nodes.names()[0], ports.iter().map(address).collect());
+        names_of(&ingress.roster.nodes())
+    };
+    let both = found(&[8000, 8001]);
+    assert_eq!(found(&[8001]), both[1..]);
 }
 
 #[test]

@@ -19,38 +19,67 @@ use crate::routing::upstream::Spec;
 /// resolver gone mad does not fill the fleet.
 pub const ROWS_PER_NAME_MAX: usize = 64;
 
+/// Endpoints of one service that are rows. What tells of them has counted them itself; an eighth of the rows that
+/// there may be.
+pub const ENDPOINTS_MAX: usize = 1024;
+
+/// How many rows an upstream may have that finds them so.
+pub fn rows_max(discover: Option<&Discover>) -> usize {
+    match discover {
+        Some(Discover::Kubernetes(_)) => ENDPOINTS_MAX,
+        _ => ROWS_PER_NAME_MAX,
+    }
+}
+
+/// Where a server is that was discovered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    pub address: SocketAddr,
+    /// It is on its way out: what runs there goes on, and nothing new begins.
+    pub leaves: bool,
+}
+
+impl From<SocketAddr> for Place {
+    fn from(address: SocketAddr) -> Place {
+        Place { address, leaves: false }
+    }
+}
+
 /// One site as it is wanted.
 pub struct Wanted<'a> {
     /// The upstream's name, with a label for the address if that was discovered.
     pub name: String,
     upstream: &'a config::Upstream,
     /// Where it is, if that was discovered.
-    address: Option<SocketAddr>,
+    place: Option<Place>,
 }
 
-/// Of the addresses behind a name those that are rows, in order: each once, and with too many of them
-/// those that are rows already.
-pub fn choose(addresses: Vec<SocketAddr>, known: Option<&Vec<SocketAddr>>) -> Vec<SocketAddr> {
+/// Of the places behind a name those that are rows, in order: each once, and with too many of them
+/// those that stay, and of these those that are rows already.
+pub fn choose(mut places: Vec<Place>, known: &[Place], max: usize) -> Vec<Place> {
     let plain = |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port());
-    let mut chosen: Vec<SocketAddr> = addresses.into_iter().map(plain).collect();
-    let is_known = |address: &SocketAddr| known.is_some_and(|known| known.contains(address));
-    chosen.sort_by_key(|address| (!is_known(address), *address));
-    chosen.dedup();
-    chosen.truncate(ROWS_PER_NAME_MAX);
-    chosen.sort();
-    chosen
+    places.iter_mut().for_each(|place| place.address = plain(place.address));
+    places.sort_by_key(|place| (place.address, place.leaves));
+    places.dedup_by_key(|place| place.address);
+    if places.len() > max {
+        let known: HashSet<SocketAddr> = known.iter().map(|place| place.address).collect();
+        places.sort_by_key(|place| (place.leaves, !known.contains(&place.address), place.address));
+        places.truncate(max);
+        places.sort_by_key(|place| place.address);
+    }
+    places
 }
 
-pub fn rows<'a>(upstreams: &'a [config::Upstream], found: &HashMap<String, Vec<SocketAddr>>) -> Vec<Wanted<'a>> {
+pub fn rows<'a>(upstreams: &'a [config::Upstream], found: &HashMap<String, Vec<Place>>) -> Vec<Wanted<'a>> {
     let mut rows = Vec::new();
     for upstream in upstreams {
-        match upstream.discover {
-            None => rows.push(Wanted { name: upstream.name.clone(), upstream, address: None }),
-            Some(Discover::Dns) => {
-                let addresses = found.get(&upstream.name).map_or(&[][..], Vec::as_slice);
-                let names = labelled(&upstream.name, addresses);
-                let row = |(name, address): (String, &SocketAddr)| Wanted { name, upstream, address: Some(*address) };
-                rows.extend(names.into_iter().zip(addresses).map(row));
+        match &upstream.discover {
+            None => rows.push(Wanted { name: upstream.name.clone(), upstream, place: None }),
+            Some(discover) => {
+                let places = found.get(&upstream.name).map_or(&[][..], Vec::as_slice);
+                let names = labelled(&upstream.name, places, *discover == Discover::Dns);
+                let row = |(name, place): (String, &Place)| Wanted { name, upstream, place: Some(*place) };
+                rows.extend(names.into_iter().zip(places).map(row));
             }
         }
     }
@@ -58,11 +87,12 @@ pub fn rows<'a>(upstreams: &'a [config::Upstream], found: &HashMap<String, Vec<S
 }
 
 /// The name with a label for each address, the same after a restart and on every replica. A label is no
-/// address, though who guesses one can see whether it fits.
-fn labelled(name: &str, addresses: &[SocketAddr]) -> Vec<String> {
+/// address, though who guesses one can see whether it fits. Where all have the port of the URL it is no part of it.
+fn labelled(name: &str, places: &[Place], of_one_port: bool) -> Vec<String> {
     let mut taken = HashSet::new();
-    let label = |address: &SocketAddr| {
-        let mut text = format!("{name}{ADDRESS_MARK}{}", address.ip());
+    let label = |Place { address, .. }: &Place| {
+        let address = if of_one_port { address.ip().to_string() } else { address.to_string() };
+        let mut text = format!("{name}{ADDRESS_MARK}{address}");
         loop {
             let label = xxh3_64(text.as_bytes()) >> LABEL_SHIFT;
             if taken.insert(label) {
@@ -71,7 +101,7 @@ fn labelled(name: &str, addresses: &[SocketAddr]) -> Vec<String> {
             text.push('+');
         }
     };
-    addresses.iter().map(label).collect()
+    places.iter().map(label).collect()
 }
 
 /// Leaves 24 bits: short to read, and with that few rows hardly ever twice the same.
@@ -87,13 +117,17 @@ impl Wanted<'_> {
         self.name == site.name
             && new.url == old.url
             && engine
-            && (new.data_parallel, new.discover) == (old.data_parallel, old.discover)
-            && (self.address.is_none() || self.address == site.address.load().as_deref().copied())
+            && (new.data_parallel, &new.discover) == (old.data_parallel, &old.discover)
+            && self.place.is_none_or(|place| site.address.load().as_deref() == Some(&place.address))
     }
 
     /// That site, under what is configured now.
     pub fn keep(&self, site: &Arc<Site>, fleet: &mut Fleet, now: Moment) -> Arc<Site> {
         if *self.upstream == site.configured {
+            if self.is_told_otherwise(site, fleet) {
+                let rows = site.rows.iter().zip(self.specs());
+                rows.for_each(|(row, spec)| fleet.configure(*row, spec, now));
+            }
             return site.clone();
         }
         for (row, spec) in site.rows.iter().zip(self.specs()) {
@@ -103,6 +137,16 @@ impl Wanted<'_> {
             }
         }
         Arc::new(site.reconfigured(self.upstream.clone(), self.target(&site.rows)))
+    }
+
+    /// It has begun to leave, or is to stay after all.
+    fn is_told_otherwise(&self, site: &Site, fleet: &Fleet) -> bool {
+        let drains = |row: &UpstreamId| fleet.upstream(*row).is_some_and(|upstream| upstream.spec.drain);
+        site.rows.iter().any(|row| drains(row) != self.drains())
+    }
+
+    fn drains(&self) -> bool {
+        self.upstream.drain || self.place.is_some_and(|place| place.leaves)
     }
 
     /// A new site. `None`: the fleet is full.
@@ -115,7 +159,7 @@ impl Wanted<'_> {
         }
         let target = self.target(&rows);
         let site = Site::new(self.name.clone(), self.upstream.clone(), rows, target);
-        site.address.store(self.address.map(Arc::new));
+        site.address.store(self.place.map(|place| Arc::new(place.address)));
         if site.is_insecure() {
             log::warn!("{}: {UNCHECKED}", site.name);
         }
@@ -138,7 +182,7 @@ impl Wanted<'_> {
             bandwidth_bytes_s: upstream.memory_bandwidth.map(|bandwidth| bandwidth.0),
             weight: upstream.weight,
             tier: upstream.tier,
-            drain: upstream.drain,
+            drain: self.drains(),
         }
     }
 

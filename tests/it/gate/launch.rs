@@ -20,6 +20,15 @@ pub struct Surroundings {
     pub log: Option<String>,
     /// Arguments besides the configuration.
     pub arguments: Vec<&'static str>,
+    /// Files that are beside it, each with the variable that leads there.
+    pub files_beside: Vec<FileBeside>,
+}
+
+#[derive(Clone, Debug)]
+pub struct FileBeside {
+    pub name: &'static str,
+    pub text: String,
+    pub variable: &'static str,
 }
 
 /// The program, running, and what it said when it started.
@@ -124,6 +133,10 @@ fn spawn(surroundings: &Surroundings, program: &Path, yaml: &str, directory: &Pa
     };
     if let Some(filter) = &surroundings.log {
         command.env("RUST_LOG", filter);
+    }
+    for FileBeside { name, text, variable } in &surroundings.files_beside {
+        std::fs::write(directory.join(name), text).expect("a file beside the configuration");
+        command.env(variable, directory.join(name));
     }
     command
         .args(["run", "-c"])

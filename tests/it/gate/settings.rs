@@ -1,6 +1,6 @@
 //! The configuration of a gate under test: scripted nodes, and any text of the test's own.
 
-use super::launch::Surroundings;
+use super::launch::{FileBeside, Surroundings};
 use crate::upstream::Upstream;
 
 /// What the configuration file will say; everything else is Warmgate's default.
@@ -43,6 +43,13 @@ impl Settings {
     /// It logs as `RUST_LOG` has it.
     pub fn logging(mut self, filter: &str) -> Settings {
         self.surroundings.log = Some(filter.to_owned());
+        self
+    }
+
+    /// The process finds such a file by that variable.
+    #[allow(dead_code, reason = "used with the feature `kube`")]
+    pub fn beside(mut self, name: &'static str, text: &str, variable: &'static str) -> Settings {
+        self.surroundings.files_beside.push(FileBeside { name, text: text.to_owned(), variable });
         self
     }
 
