@@ -72,6 +72,17 @@ def check_references(manifests):
         expect(endpoint["port"] in {p["name"] for p in watched[0]["spec"]["ports"]}, "Prometheus asks at no port")
 
 
+def check_rights(manifests):
+    role, binding = named(manifests, "Role")["warmgate-endpoints"], named(manifests, "RoleBinding")["warmgate-endpoints"]
+    rights = [{"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["get", "list", "watch"]}]
+    expect(role["rules"] == rights, "Warmgate may do more, or less, than read EndpointSlices")
+    bound = (binding["roleRef"]["kind"], binding["roleRef"]["name"])
+    expect(bound == ("Role", role["metadata"]["name"]), "the binding is of another role")
+    accounts = {(s["kind"], s["name"]) for s in binding["subjects"]}
+    account = named(manifests, "Deployment")["warmgate"]["spec"]["template"]["spec"]["serviceAccountName"]
+    expect(accounts == {("ServiceAccount", account)}, "the role is given to others than Warmgate's account")
+
+
 def check_configuration(manifests, warmgate):
     text = named(manifests, "ConfigMap")["warmgate"]["data"]["warmgate.yaml"]
     spec = named(manifests, "Deployment")["warmgate"]["spec"]["template"]["spec"]
@@ -99,6 +110,7 @@ def main():
     manifests = [m for file in arguments.files for m in yaml.safe_load_all(file.read_text())]
     check_schemas(manifests)
     check_references(manifests)
+    check_rights(manifests)
     check_configuration(manifests, arguments.warmgate)
     for problem in problems:
         print(f"WRONG: {problem}")
