@@ -13,12 +13,15 @@ use super::node::Node;
 use super::problem::Report;
 use super::read::{Read, Spot};
 use super::secret::{Secret, Source};
+use super::tls::{Pem, authorities};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Cluster {
     pub redis: RedisUrl,
     /// In front of every key and channel: replicas with the same one are one cluster.
     pub prefix: String,
+    /// Who may have signed the certificates of Redis; `None`: whom this machine trusts.
+    pub ca: Option<Pem>,
 }
 
 /// Where the shared memory is.
@@ -79,7 +82,14 @@ impl Cluster {
             }
         };
         let redis = RedisUrl::of(&text).map_err(|why| report.add("cluster.redis", why, FORM)).ok()?;
-        Some(Cluster { redis, prefix })
+        let ca = written.ca.and_then(|file| {
+            let fetched = Pem::fetch(&folder.join(file), authorities, &mut report.files);
+            fetched.map_err(|why| report.add("cluster.ca", why, "it must be a file in PEM form")).ok()
+        });
+        if ca.is_some() && !redis.tls {
+            report.add("cluster.ca", "is of no use without TLS", "write rediss:// in `redis`");
+        }
+        Some(Cluster { redis, prefix, ca })
     }
 
     /// For people.

@@ -174,7 +174,7 @@ section! {
 
 section! { Jwt { jwks: String, ca: String, issuer: String, audience: String, claim: String, } }
 
-section! { Cluster { redis: RedisSource, prefix: String, } }
+section! { Cluster { redis: RedisSource, prefix: String, ca: String, } }
 
 section! { TenantLimits { rpm: u32, tpm: u32, concurrent: u32, } }
 

@@ -61,7 +61,7 @@ fn its_examples_are_valid() {
         "upstreams[1].tls.cert",
         "upstreams[1].tls.key",
     ];
-    let after = ["tenants[0].keys[1]", "tenants[0].keys_dir", "jwt.ca"];
+    let after = ["tenants[0].keys[1]", "tenants[0].keys_dir", "jwt.ca", "cluster.ca"];
     let not_there: Vec<&str> = not_there.into_iter().chain(kubernetes).chain(after).collect();
     assert_eq!(paths, not_there, "{problems}");
 }

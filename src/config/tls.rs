@@ -8,6 +8,8 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use rustls::RootCertStore;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
@@ -98,6 +100,15 @@ impl Tls {
 impl Pem {
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Certificates, written as they are in files.
+    pub fn to_text(&self) -> Vec<u8> {
+        let piece = |der: &Vec<u8>| {
+            let begin = "-----BEGIN CERTIFICATE-----";
+            format!("{begin}\n{}\n-----END CERTIFICATE-----\n", STANDARD.encode(der))
+        };
+        self.ders.iter().map(piece).collect::<String>().into_bytes()
     }
 
     pub fn fetch(path: &Path, read: Form, files: &mut Files) -> Result<Pem, String> {

@@ -8,6 +8,7 @@
 
 mod account;
 mod counts;
+mod fault;
 mod keep;
 mod link;
 mod lookup;
@@ -15,9 +16,11 @@ mod message;
 mod pace;
 mod recent;
 mod stored;
+mod strangers;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
@@ -31,9 +34,14 @@ use super::clock::wall_ms;
 use super::ingress::Ingress;
 use super::request_id;
 use account::Account;
+use fault::Fault;
 use link::Link;
 use pace::Pace;
 use recent::Recent;
+use strangers::Strangers;
+
+/// Between two times that what was told is told again.
+const TELL_AGAIN_EVERY: Duration = Duration::from_secs(2);
 
 pub struct Cluster {
     /// This replica, for as long as its process lives.
@@ -46,6 +54,9 @@ pub struct Cluster {
     account: Account,
     /// What was told last, should it not have been heard.
     recent: Mutex<Recent>,
+    /// When that was told again.
+    told_again: Mutex<Option<Instant>>,
+    strangers: Mutex<Strangers>,
     told: Mutex<Told>,
 }
 
@@ -53,9 +64,9 @@ pub struct Cluster {
 #[derive(Clone, Debug, Default)]
 struct Told {
     since_ms: Option<u64>,
-    problem: Option<String>,
+    problem: Option<Fault>,
     /// Errors of writes that did not end the connection, such as a full memory.
-    refused: Option<String>,
+    refused: Option<Fault>,
 }
 
 impl Default for Cluster {
@@ -67,6 +78,8 @@ impl Default for Cluster {
             sure_since: AtomicU64::new(u64::MAX),
             account: Account::default(),
             recent: Mutex::default(),
+            told_again: Mutex::default(),
+            strangers: Mutex::default(),
             told: Mutex::default(),
         }
     }
@@ -84,19 +97,36 @@ impl Cluster {
     }
 
     /// There is no connection any more; true: that is news.
-    fn lost(&self, why: &str) -> bool {
+    fn lost(&self, why: &Fault) -> bool {
         self.link.store(None);
         self.sure_since.store(u64::MAX, Ordering::Relaxed);
         self.pace.slow();
         let mut told = self.told.lock();
-        let is_news = told.problem.as_deref() != Some(why);
+        let is_news = told.problem.as_ref() != Some(why);
         let since_ms = told.since_ms.filter(|_| told.problem.is_some()).or(Some(wall_ms()));
-        *told = Told { since_ms, problem: Some(why.to_owned()), refused: None };
+        *told = Told { since_ms, problem: Some(why.clone()), refused: None };
         is_news
     }
 
+    /// However often connections are made anew, what was told is told again no more often than that; true: it is
+    /// time.
+    fn may_tell_again(&self) -> bool {
+        let (mut last, now) = (self.told_again.lock(), Instant::now());
+        let may = last.is_none_or(|last| now.duration_since(last) >= TELL_AGAIN_EVERY);
+        if may {
+            *last = Some(now);
+        }
+        may
+    }
+
+    /// What is wrong now, if anything is.
+    fn fault(&self) -> Option<Fault> {
+        let told = self.told.lock();
+        told.problem.clone().or_else(|| told.refused.clone())
+    }
+
     /// A write was refused, or none is any more; true: that is news.
-    fn note_refused(&self, why: Option<String>) -> bool {
+    fn note_refused(&self, why: Option<Fault>) -> bool {
         let mut told = self.told.lock();
         let is_news = told.refused != why;
         told.refused = why;
@@ -109,7 +139,7 @@ pub fn to_json(ingress: &Ingress) -> Value {
     let plan = ingress.plan();
     let Some(configured) = &plan.cluster else { return Value::Null };
     let cluster = &ingress.cluster;
-    let told = cluster.told.lock().clone();
+    let (since_ms, fault) = (cluster.told.lock().since_ms, cluster.fault());
     let (replicas, untold) = ingress.fleet.with(|fleet, _| (fleet.elsewhere.replicas(), fleet.elsewhere.untold()));
     json!({
         "redis": configured.redis.to_string(),
@@ -117,8 +147,10 @@ pub fn to_json(ingress: &Ingress) -> Value {
         "replica": format!("{:016x}", cluster.id),
         "up": cluster.link.load().is_some(),
         "quick": cluster.pace.is_quick(),
-        "since_ms": told.since_ms,
-        "problem": told.problem.or(told.refused),
+        "since_ms": since_ms,
+        "fault": fault.as_ref().map(Fault::name),
+        "problem": fault.as_ref().map(Fault::to_string),
+        "other_fleets": cluster.strangers.lock().count(),
         "other_replicas": replicas,
         "turns_not_told": untold,
         "charges_not_told": cluster.account.unsettled(),

@@ -30,7 +30,7 @@ use super::shared_fleet::SharedFleet;
 use crate::config::{self, KEY_CHARS_MAX, KeyHash, Plan};
 use crate::routing::ask::Priority;
 use crate::routing::chain::hash_text;
-use crate::routing::limits::{Booking, Limits, Meter, Over, Refused, Stamp, Used};
+use crate::routing::limits::{Booked, Booking, Limits, Meter, Over, Part, Refused, Stamp, Used};
 use crate::routing::moment::Moment;
 use crate::wire::edit::Edit;
 
@@ -169,10 +169,16 @@ impl Tenant {
                 admitted.settle(Used::Nothing);
                 return Err(self.refusal(&mut self.meter.lock(), refused, now));
             }
-            Some(Taken::Unknown(share)) => {
+            Some(Taken::Unknown(share, answer)) => {
                 admitted.share = Some(share);
-                let over = self.meter.lock().over_with_others(&self.limits, now);
-                if let Some(refused) = over {
+                let replicas = cluster.sharers(ingress);
+                let over = admitted
+                    .booking
+                    .as_ref()
+                    .and_then(|booking| self.meter.lock().over_with_others(&self.limits, booking, replicas, now));
+                if let Some(refused) = over
+                    && let Err(refused) = answer.granted(refused).await
+                {
                     admitted.settle(Used::Nothing);
                     return Err(self.refusal(&mut self.meter.lock(), refused, now));
                 }
@@ -201,6 +207,11 @@ impl Tenant {
     /// What runs here, for other replicas; `None`: nothing does.
     pub fn stamp_running(&self) -> Option<Stamp> {
         Some(self.meter.lock().stamp()).filter(|stamp| stamp.running > 0)
+    }
+
+    /// The account of all replicas was changed for who came at `at`; what of it is to be booked anew.
+    pub fn learn_booked(&self, born: u64, booked: Booked, at: Moment, now: Moment) -> Vec<Part> {
+        self.meter.lock().learn_booked(born, booked, at, now)
     }
 
     /// What all replicas have used together, and what others have running.

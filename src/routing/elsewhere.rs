@@ -5,6 +5,8 @@
 //! less, but never left out by hearsay. A replica that falls silent is forgotten. Nodes and models go by hashes of
 //! their names, since ids mean nothing to others.
 
+pub mod tempo;
+
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
 

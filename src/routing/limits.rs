@@ -5,7 +5,13 @@
 //! one second late. A request is booked whole or not at all. Of tokens only a guess is known at first: what
 //! was too much of it is given back when the request ends, and what was too little is added then.
 
+mod ledger;
+
 use std::time::Duration;
+
+pub use ledger::{Booked, Part};
+
+use ledger::Ledger;
 
 use super::ask::Ask;
 use super::moment::Moment;
@@ -90,6 +96,7 @@ pub struct Meter {
     running: u32,
     stamps: u64,
     others: Others,
+    ledger: Ledger,
 }
 
 /// What it has used at other replicas, as last told.
@@ -166,20 +173,34 @@ impl Meter {
         Stamp { number: self.stamps, running: self.running }
     }
 
+    /// The account of all replicas was changed for who came at `at`; what of it is to be booked anew.
+    pub fn learn_booked(&mut self, born: u64, booked: Booked, at: Moment, now: Moment) -> Vec<Part> {
+        self.ledger.note(born, booked, at, now)
+    }
+
     /// What all replicas have used together, and what others have running.
     pub fn learn_used(&mut self, requests: u64, tokens: u64, others_running: u32, now: Moment) {
-        self.turn(now);
+        self.ledger.turn(now);
         self.others = Others {
-            requests: requests.saturating_sub(self.requests.sum),
-            tokens: tokens.saturating_sub(self.tokens.sum),
+            requests: requests.saturating_sub(self.ledger.requests.sum),
+            tokens: tokens.saturating_sub(self.ledger.tokens.sum),
             running: others_running,
             told_at: now,
         };
     }
 
-    /// The limit that is gone over if what others were last said to use is counted, by who is admitted already.
-    pub fn over_with_others(&mut self, limits: &Limits, now: Moment) -> Option<Refused> {
+    /// The limit that is gone over by who is admitted already, if what others were last said to use is counted and
+    /// each of so many replicas may go on with its part of what was left then. So all of them together go over it by
+    /// no more than a request each, however late the account answers.
+    pub fn over_with_others(
+        &mut self,
+        limits: &Limits,
+        booking: &Booking,
+        replicas: usize,
+        now: Moment,
+    ) -> Option<Refused> {
         self.turn(now);
+        self.ledger.turn(now);
         let fresh = now.since(self.others.told_at) < OTHERS_RUN;
         let running = self.running.saturating_add(if fresh { self.others.running } else { 0 });
         if limits.concurrent.is_some_and(|limit| running > limit) {
@@ -187,12 +208,16 @@ impl Meter {
         }
         let others = self.others;
         let rows = [
-            (Over::Requests, &self.requests, limits.requests_a_minute, others.requests),
-            (Over::Tokens, &self.tokens, limits.tokens_a_minute, others.tokens),
+            (Over::Requests, &self.requests, &self.ledger.requests, limits.requests_a_minute, others.requests, 1),
+            (Over::Tokens, &self.tokens, &self.ledger.tokens, limits.tokens_a_minute, others.tokens, booking.tokens),
         ];
-        rows.into_iter().find_map(|(over, minute, limit, elsewhere)| {
-            let too_many = minute.sum.saturating_add(others.left(elsewhere, now)).saturating_sub(u64::from(limit?));
-            (too_many > 0).then(|| Refused { over, free_in: Some(minute.free_in(too_many, now)) })
+        rows.into_iter().find_map(|(over, minute, booked, limit, elsewhere, wanted)| {
+            let left = u64::from(limit?).saturating_sub(booked.sum.saturating_add(others.left(elsewhere, now)));
+            let share = left.div_ceil(replicas.max(1) as u64);
+            // Beside the request itself; one is never too large for its share.
+            let unsaid = minute.sum.saturating_sub(booked.sum).saturating_sub(wanted);
+            let too_many = (unsaid + 1).saturating_sub(share);
+            (too_many > 0 && wanted > 0).then(|| Refused { over, free_in: Some(minute.free_in(too_many, now)) })
         })
     }
 

@@ -17,8 +17,8 @@ use crate::tenants::{by, tenants};
 use crate::upstream::{Hold, Script, Upstream};
 
 /// Gates over the same nodes and one Redis.
-pub struct Replicas {
-    pub redis: RedisServer,
+pub struct Replicas<R = RedisServer> {
+    pub redis: R,
     pub nodes: Vec<Upstream>,
     pub gates: Vec<Gate>,
     pub settings: Settings,
@@ -27,11 +27,19 @@ pub struct Replicas {
 impl Replicas {
     pub async fn start(gates: usize, nodes: usize, yaml: &str) -> Replicas {
         let redis = RedisServer::start().await;
+        let cluster = format!("redis: \"{}\", prefix: test", redis.url());
+        Replicas::over(redis, &cluster, gates, nodes, yaml).await
+    }
+}
+
+impl<R> Replicas<R> {
+    /// Over any Redis, which `cluster` is configured with.
+    pub async fn over(redis: R, cluster: &str, gates: usize, nodes: usize, yaml: &str) -> Replicas<R> {
         let mut made = Vec::new();
         for n in 1..=nodes {
             made.push(node(&format!("n{n}")).await);
         }
-        let cluster = format!("cluster: {{redis: \"{}\", prefix: test}}", redis.url());
+        let cluster = format!("cluster: {{{cluster}}}");
         let settings = Settings::over(&made.iter().collect::<Vec<_>>()).slots(4).more(&cluster).more(yaml);
         let mut replicas = Replicas { redis, nodes: made, gates: Vec::new(), settings };
         for _ in 0..gates {
@@ -71,6 +79,51 @@ impl Replicas {
         })
         .await;
         reply
+    }
+
+    /// Talks that the first has had; their next turns, and where these are warm.
+    pub async fn talks(&self, count: usize) -> Vec<(Talk, String)> {
+        let mut talks = Vec::new();
+        for n in 0..count {
+            let talk = talk(&format!("topic {n}"));
+            let home = self.turn(0, &talk).await.node().to_owned();
+            talks.push((talk.then("And where?"), home));
+        }
+        talks
+    }
+
+    /// One who comes late, and was told nothing, finds the warm node of one of these talks in Redis.
+    pub async fn a_late_one_finds(&mut self, talks: &[(Talk, String)]) {
+        // What was told a moment ago is told to those who come.
+        tokio::time::sleep(Duration::from_millis(3500)).await;
+        self.join().await;
+        self.agreed().await;
+        let gate = self.gates.last().expect("a gate");
+        let lookups = async |result: &str| {
+            gate.counter(&format!("warmgate_cluster_operations_total{{operation=\"lookup\",result=\"{result}\"}}"))
+                .await
+        };
+        for (talk, home) in talks {
+            cluster_once(gate, "a quick Redis", |cluster| cluster["quick"] == true).await;
+            let answered = lookups("ok").await;
+            let mut reply = gate.send(&talk.ask()).await;
+            reply.whole().await;
+            if lookups("ok").await > answered {
+                assert_eq!((reply.node(), reply.affinity()), (home.as_str(), "session"));
+                return;
+            }
+        }
+        panic!("{} times Redis did not answer in time", talks.len());
+    }
+
+    /// Calls to Redis of all replicas with that result.
+    pub async fn operations(&self, operation: &str, result: &str) -> usize {
+        let name = format!("warmgate_cluster_operations_total{{operation=\"{operation}\",result=\"{result}\"}}");
+        let mut all = 0.0;
+        for gate in &self.gates {
+            all += gate.counter(&name).await;
+        }
+        all as usize
     }
 
     /// How many turns each of the others has heard of.
@@ -122,51 +175,22 @@ async fn turns_by_any_replica_stay_on_the_warm_node() {
 async fn who_was_not_there_asks_redis_and_finds_the_warm_node() {
     let mut replicas = Replicas::start(1, 4, "").await;
     // On a busy machine Redis may not answer within what a request waits: one that is answered shows it.
-    const TALKS: i64 = 20;
-    let mut talks = Vec::new();
-    for n in 0..TALKS {
-        let talk = talk(&format!("topic {n}"));
-        let home = replicas.turn(0, &talk).await.node().to_owned();
-        talks.push((talk.then("And where?"), home));
-    }
+    const TALKS: usize = 20;
+    let talks = replicas.talks(TALKS).await;
     within("all pins to be stored", async {
-        while replicas.redis.command(&["DBSIZE"]).await != redis::Value::Int(TALKS) {
+        while replicas.redis.command(&["DBSIZE"]).await != redis::Value::Int(TALKS as i64) {
             // There is no event to await from outside; the pause keeps this from spinning.
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     })
     .await;
-    // What was told a moment ago is told to those who come.
-    tokio::time::sleep(Duration::from_millis(3500)).await;
-    replicas.join().await;
-    replicas.agreed().await;
-
-    let gate = &replicas.gates[1];
-    let lookups = async |result: &str| {
-        gate.counter(&format!("warmgate_cluster_operations_total{{operation=\"lookup\",result=\"{result}\"}}")).await
-    };
-    for (talk, home) in &talks {
-        cluster_once(gate, "a quick Redis", |cluster| cluster["quick"] == true).await;
-        let answered = lookups("ok").await;
-        let mut reply = gate.send(&talk.ask()).await;
-        reply.whole().await;
-        if lookups("ok").await > answered {
-            assert_eq!((reply.node(), reply.affinity()), (home.as_str(), "session"));
-            return;
-        }
-    }
-    panic!("twenty times Redis did not answer in time");
+    replicas.a_late_one_finds(&talks).await;
 }
 
 #[tokio::test]
 async fn a_killed_replica_s_clients_find_their_warm_node_through_another() {
     let mut replicas = Replicas::start(2, 4, "").await;
-    let mut talks = Vec::new();
-    for n in 0..6 {
-        let talk = talk(&format!("topic {n}"));
-        let home = replicas.turn(0, &talk).await.node().to_owned();
-        talks.push((talk.then("And where?"), home));
-    }
+    let talks = replicas.talks(6).await;
     let mut killed = replicas.gates.remove(0);
     killed.signal(rustix::process::Signal::KILL);
     killed.ended().await;
@@ -205,12 +229,9 @@ async fn a_limit_of_requests_is_one_for_all_replicas() {
         client.expect("a client");
     }
     // Where Redis did not answer in time, as on a busy machine, a replica decided by what it knew.
-    let mut alone = 0.0;
-    for gate in &replicas.gates {
-        alone += gate.counter("warmgate_cluster_operations_total{operation=\"take\",result=\"slow\"}").await;
-    }
+    let alone = replicas.operations("take", "slow").await;
     let admitted = admitted.load(Ordering::Relaxed);
-    assert!((RPM..=RPM + alone as usize).contains(&admitted), "{admitted} admitted, {alone} of them alone");
+    assert!((RPM..=RPM + alone).contains(&admitted), "{admitted} admitted, {alone} of them alone");
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@
 //! limit is exact while Redis is quick, and at worst each replica grants it once more while Redis is gone.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -18,11 +18,12 @@ use tokio::time::timeout;
 
 use super::Cluster;
 use super::counts::{Operation, Result as Counted};
-use super::link::{Link, told};
+use super::fault::Fault;
+use super::link::Link;
 use super::pace::WAIT_MAX;
 use crate::edge::ingress::Ingress;
 use crate::edge::tenants::{Tenant, Tenants};
-use crate::routing::limits::{Limits, Over, Refused, Stamp};
+use crate::routing::limits::{Booked, Limits, Over, Part, Refused, Stamp};
 use crate::routing::moment::Moment;
 
 /// Charges that wait to be told. Some minutes of a busy replica; about 6 MB.
@@ -30,6 +31,7 @@ use crate::routing::moment::Moment;
 pub struct Account {
     charges: Mutex<VecDeque<Charge>>,
     calls: AtomicUsize,
+    has_repaired: AtomicBool,
 }
 
 /// What came of taking from the account.
@@ -37,8 +39,12 @@ pub enum Taken {
     Granted(Share),
     Refused(Refused),
     /// Nobody could tell in time; it counts all the same.
-    Unknown(Share),
+    Unknown(Share, Late),
 }
+
+/// An answer that has not come yet.
+#[derive(Default)]
+pub struct Late(Option<oneshot::Receiver<Option<Refused>>>);
 
 /// A request's part of the account, until it is settled.
 pub struct Share {
@@ -78,6 +84,9 @@ const CHARGES_MAX: usize = 1 << 16;
 /// Calls under way at once; while Redis hangs, more are not even begun.
 const CALLS_MAX: usize = 4096;
 
+/// The longest that a request waits which would be refused otherwise.
+const WAIT_OVER_SHARE_MAX: Duration = Duration::from_millis(50);
+
 /// Charges told at once, before looking again.
 const CHARGES_PER_TURN: usize = 256;
 
@@ -92,9 +101,11 @@ static TAKE: LazyLock<Script> =
 static SETTLE: LazyLock<Script> =
     LazyLock::new(|| Script::new(concat!(include_str!("window.lua"), include_str!("settle.lua"))));
 
+static REPAIR: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("repair.lua")));
+
 /// What the account says: the limit that is reached or zero, seconds to wait, the second that was booked in,
-/// requests and tokens of all replicas, and what others have running.
-type Answer = (u8, u64, u64, u64, u64, u32);
+/// requests and tokens of all replicas, what others have running, and when the account began.
+type Answer = (u8, u64, u64, u64, u64, u32, u64);
 
 impl Cluster {
     /// Takes a request from its tenant's account. `None`: no account is kept.
@@ -115,9 +126,9 @@ impl Cluster {
         let Some(link) = self.link.load_full().filter(|_| self.account.calls.load(Ordering::Relaxed) < CALLS_MAX)
         else {
             ingress.metrics.cluster.count(Operation::Take, Counted::Slow);
-            return Some(Taken::Unknown(share));
+            return Some(Taken::Unknown(share, Late::default()));
         };
-        let (sender, answer) = oneshot::channel();
+        let (sender, mut answer) = oneshot::channel();
         self.account.calls.fetch_add(1, Ordering::Relaxed);
         let call = Call {
             cluster: self.clone(),
@@ -131,17 +142,57 @@ impl Cluster {
         tokio::spawn(call.run(link, sender));
         if !self.pace.is_quick() {
             ingress.metrics.cluster.count(Operation::Take, Counted::Slow);
-            return Some(Taken::Unknown(share));
+            return Some(Taken::Unknown(share, Late(Some(answer))));
         }
-        match timeout(WAIT_MAX, answer).await {
+        match timeout(WAIT_MAX, &mut answer).await {
             Ok(Ok(Some(refused))) => Some(Taken::Refused(refused)),
             Ok(Ok(None)) => Some(Taken::Granted(share)),
-            Ok(Err(_)) => Some(Taken::Unknown(share)),
+            Ok(Err(_)) => Some(Taken::Unknown(share, Late::default())),
             Err(_) => {
                 self.pace.slow();
                 ingress.metrics.cluster.count(Operation::Take, Counted::Slow);
-                Some(Taken::Unknown(share))
+                Some(Taken::Unknown(share, Late(Some(answer))))
             }
+        }
+    }
+
+    /// Replicas that take from the same account at this moment. Without one each is alone.
+    pub fn sharers(&self, ingress: &Ingress) -> usize {
+        let others = || ingress.fleet.with(|fleet, _| fleet.elsewhere.replicas());
+        1 + if self.link.load().is_some() { others() } else { 0 }
+    }
+
+    /// Books anew what was booked in an account that is gone.
+    fn put_back(&self, tenant: u64, parts: Vec<Part>, stamp: Stamp, ingress: &Ingress) {
+        for Part { at, requests, tokens } in parts {
+            let charge = Charge { requests_add: requests, tokens_add: tokens, ..Charge::of(tenant, stamp, at) };
+            self.account.add(charge, ingress);
+        }
+    }
+
+    /// Somebody else has put something under a key of an account: it is taken away, and the account begins anew.
+    async fn repair(&self, link: &Link, tenant: u64) {
+        if !self.account.has_repaired.swap(true, Ordering::Relaxed) {
+            log::warn!(
+                "cluster: a key of a tenant's account under the prefix {} holds something else, and is replaced; \
+                 whoever else uses this Redis needs another prefix",
+                link.prefix
+            );
+        }
+        // What cannot be repaired now is found again by the next call.
+        let _ = link.run::<redis::Value>(&REPAIR, &keys(link, tenant), &[]).await;
+    }
+}
+
+impl Late {
+    /// Whoever would be refused by what is known here waits a little longer for what the account says: a refusal
+    /// that is wrong costs more.
+    pub async fn granted(self, refused: Refused) -> Result<(), Refused> {
+        let Some(answer) = self.0 else { return Err(refused) };
+        match timeout(WAIT_OVER_SHARE_MAX, answer).await {
+            Ok(Ok(None)) => Ok(()),
+            Ok(Ok(Some(refused))) => Err(refused),
+            _ => Err(refused),
         }
     }
 }
@@ -175,11 +226,23 @@ impl Call {
         let answer: redis::RedisResult<Answer> = link.run(&TAKE, &keys(&link, self.tenant.id), &args).await;
         self.cluster.account.calls.fetch_sub(1, Ordering::Relaxed);
         let counts = &self.ingress.metrics.cluster;
-        let Ok((over, wait_s, second, requests, tokens, running)) = answer else {
-            return counts.count(Operation::Take, Counted::Error);
+        let (over, wait_s, second, requests, tokens, running, born) = match answer {
+            Ok(answer) => answer,
+            Err(why) => {
+                counts.count(Operation::Take, Counted::Error);
+                if matches!(Fault::of(&why), Fault::WrongType(_)) {
+                    self.cluster.repair(&link, self.tenant.id).await;
+                }
+                return;
+            }
         };
         counts.count(Operation::Take, Counted::Ok);
-        self.tenant.learn_used(requests, tokens, running, self.ingress.fleet.now());
+        let tokens_booked = limits.tokens_a_minute.map_or(self.tokens, |limit| self.tokens.min(limit.into()));
+        let booked = Booked { requests_add: 1, tokens_add: tokens_booked, ..Booked::default() };
+        let (booked, now) = (if over == 0 { booked } else { Booked::default() }, self.ingress.fleet.now());
+        let gone = self.tenant.learn_booked(born, booked, self.since, now);
+        self.cluster.put_back(self.tenant.id, gone, self.stamp, &self.ingress);
+        self.tenant.learn_used(requests, tokens, running, now);
         let over = match over {
             1 => Some(Over::Requests),
             2 => Some(Over::Tokens),
@@ -194,7 +257,6 @@ impl Call {
         let free = self.booked.compare_exchange(0, second, Ordering::AcqRel, Ordering::Acquire);
         if free == Err(SETTLED) {
             // It has ended and was told as one that is booked nowhere.
-            let tokens_booked = limits.tokens_a_minute.map_or(self.tokens, |limit| self.tokens.min(limit.into()));
             let (stamp, since) = (self.stamp, self.since);
             let twice =
                 Charge { requests_back: 1, tokens_back: tokens_booked, ..Charge::of(self.tenant.id, stamp, since) };
@@ -260,7 +322,7 @@ impl Account {
     }
 
     /// Tells what there is to tell; an error if the connection is of no more use.
-    pub async fn settle_all(&self, ingress: &Ingress, link: &Link) -> Result<(), String> {
+    pub async fn settle_all(&self, ingress: &Ingress, link: &Link) -> Result<(), Fault> {
         loop {
             let some: Vec<Charge> = {
                 let mut charges = self.charges.lock();
@@ -274,7 +336,7 @@ impl Account {
             for charge in some {
                 let (link, args) = (link.clone(), charge.args(ingress));
                 calls.spawn(async move {
-                    let settled = link.run::<redis::Value>(&SETTLE, &keys(&link, charge.tenant), &args).await;
+                    let settled = link.run::<u64>(&SETTLE, &keys(&link, charge.tenant), &args).await;
                     (charge, settled)
                 });
             }
@@ -283,11 +345,15 @@ impl Account {
                 let counted = if settled.is_ok() { Counted::Ok } else { Counted::Error };
                 ingress.metrics.cluster.count(Operation::Settle, counted);
                 match settled {
-                    Ok(_) => {}
+                    Ok(born) => self.settled(&charge, born, ingress),
+                    Err(why) if matches!(Fault::of(&why), Fault::WrongType(_)) => {
+                        ingress.cluster.repair(link, charge.tenant).await;
+                        self.add(charge, ingress);
+                    }
                     // A full or read-only Redis: it is told later, while it matters.
                     Err(why) if link.is_refusal(&why) => return self.keep(charge, &mut calls, ingress).await,
                     Err(why) => {
-                        broken = Some(told(&why));
+                        broken = Some(Fault::of(&why));
                         self.add(charge, ingress);
                     }
                 }
@@ -298,17 +364,29 @@ impl Account {
         }
     }
 
+    fn settled(&self, charge: &Charge, born: u64, ingress: &Ingress) {
+        let tenants = ingress.tenants();
+        let Some(tenant) = tenants.iter().find(|tenant| tenant.id == charge.tenant) else { return };
+        let Charge { requests_add, requests_back, tokens_add, tokens_back, .. } = *charge;
+        let booked = Booked { requests_add, requests_back, tokens_add, tokens_back };
+        // Of requests that only say that they run nobody knows when they came.
+        let since = if booked == Booked::default() { Moment::default() } else { charge.since };
+        let gone = tenant.learn_booked(born, booked, since, ingress.fleet.now());
+        ingress.cluster.put_back(charge.tenant, gone, charge.stamp, ingress);
+    }
+
     /// Keeps what was refused, and looks at it again after a pause.
     async fn keep(
         &self,
         charge: Charge,
-        calls: &mut JoinSet<(Charge, redis::RedisResult<redis::Value>)>,
+        calls: &mut JoinSet<(Charge, redis::RedisResult<u64>)>,
         ingress: &Ingress,
-    ) -> Result<(), String> {
+    ) -> Result<(), Fault> {
         self.add(charge, ingress);
         while let Some(Ok((charge, settled))) = calls.join_next().await {
-            if settled.is_err() {
-                self.add(charge, ingress);
+            match settled {
+                Ok(born) => self.settled(&charge, born, ingress),
+                Err(_) => self.add(charge, ingress),
             }
         }
         tokio::time::sleep(REFUSED_PAUSE).await;

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use prometheus::{Histogram, IntCounterVec, IntGauge};
+use prometheus::{Histogram, IntCounterVec, IntGauge, IntGaugeVec};
 
 use super::Cluster;
+use super::fault::Fault;
 use crate::edge::ingress::Ingress;
 use crate::edge::metrics::family::{Register, one_of};
 
@@ -12,6 +13,8 @@ pub struct ClusterCounts {
     up: IntGauge,
     quick: IntGauge,
     replicas: IntGauge,
+    other_fleets: IntGauge,
+    fault: IntGaugeVec,
     operations: IntCounterVec,
     dropped: IntCounterVec,
     turns: IntCounterVec,
@@ -97,6 +100,15 @@ impl ClusterCounts {
             quick: to
                 .gauge("warmgate_cluster_quick", "1: requests may wait for Redis, 0: they go by what is known here")?,
             replicas: to.gauge("warmgate_cluster_replicas", "Other replicas that were heard of lately")?,
+            other_fleets: to.gauge(
+                "warmgate_cluster_other_fleets",
+                "Other sets of upstreams whose replicas use the same prefix: more than 0 for long is a mistake",
+            )?,
+            fault: to.gauges(
+                "warmgate_cluster_fault",
+                "1: what is wrong with Redis now; /fleet/status says it in words",
+                &[one_of("fault", Fault::NAMES)],
+            )?,
             operations: to.counters("warmgate_cluster_operations_total", "Calls to Redis", &[operation, result])?,
             dropped: to.counters_from_zero(
                 "warmgate_cluster_dropped_total",
@@ -151,6 +163,11 @@ impl ClusterCounts {
         let up = if is_configured { i64::from(cluster.link.load().is_some()) } else { -1 };
         self.up.set(up);
         self.quick.set(i64::from(up == 1 && cluster.pace.is_quick()));
+        let fault = cluster.fault().filter(|_| is_configured);
+        for name in Fault::NAMES {
+            self.fault.with_label_values(&[name]).set(i64::from(fault.as_ref().is_some_and(|is| is.name() == name)));
+        }
+        self.other_fleets.set(cluster.strangers.lock().count() as i64);
         self.replicas.set(ingress.fleet.with(|fleet, _| fleet.elsewhere.replicas()) as i64);
     }
 }

@@ -12,30 +12,18 @@ use redis::aio::PubSub;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 
 use super::counts::{Operation, Result as Counted};
-use super::link::{ANSWER_MAX, Link, told};
+use super::fault::Fault;
+use super::link::{ANSWER_MAX, Link};
 use super::message::Message;
 use super::pace::PROBE_EVERY;
 use super::stored;
 use crate::config;
 use crate::edge::clock::wall_ms;
 use crate::edge::ingress::Ingress;
+use crate::routing::chain::hash_text;
+use crate::routing::elsewhere::tempo::{LIFE, Tempo};
 use crate::routing::elsewhere::{NodeLoad, Turn};
 use crate::routing::moment::Moment;
-
-/// Between two looks at the loads, and two messages about these, while there are few replicas.
-const TELL_EVERY: Duration = Duration::from_millis(20);
-
-/// A turn is told as soon as that, together with those that come meanwhile: the next may come by another replica.
-const TURN_WITHIN: Duration = Duration::from_millis(2);
-
-/// So many replicas tell as often as that; more of them tell less often, so that all together hear no more.
-const REPLICAS_AT_FULL_PACE: usize = 6;
-
-/// A replica that has nothing to tell says that it lives.
-const HEARTBEAT_EVERY: Duration = Duration::from_millis(200);
-
-/// So long counts what a replica said it has.
-const LIFE: Duration = Duration::from_millis(1500);
 
 /// Nothing was heard, not even our own heartbeat: the channel is broken.
 const SILENCE_MAX: Duration = Duration::from_millis(1500);
@@ -43,18 +31,24 @@ const SILENCE_MAX: Duration = Duration::from_millis(1500);
 /// Turns told in one message.
 const TURNS_PER_MESSAGE: usize = 2048;
 
+/// The end of a turn from which a later one has gone on is kept that long, should it be asked again or edited. So
+/// what Redis holds grows with conversations, and not with their turns.
+const BEFORE_KEPT_MS: u64 = 60_000;
+
 /// Turns learnt in one step, before others have their turn with the fleet.
 const TURNS_PER_STEP: usize = 64;
 
-/// So long after a connection is made others are told once more what they were told since: they may have come back
-/// a little later.
-const TELL_AGAIN_AFTER: Duration = Duration::from_secs(2);
+/// So often is told again what was told last, after a connection is made: others may have come back a little later.
+const TELLS_AGAIN: u32 = 2;
 
 /// Between two attempts to connect.
 const RETRY_EVERY: Duration = Duration::from_millis(250);
 
 /// How often others who fell silent are looked for, and whether a cluster is configured.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// Between two looks at what requests came to.
+const SETTLE_EVERY: Duration = Duration::from_millis(20);
 
 /// Between two looks at accounts that only say that their requests still run.
 const ACCOUNTS_EVERY: Duration = Duration::from_millis(500);
@@ -102,7 +96,7 @@ async fn stay_connected(ingress: &Arc<Ingress>) {
 }
 
 /// Why it ended.
-async fn use_link(ingress: &Arc<Ingress>, config: &config::Cluster, link: Arc<Link>, pubsub: PubSub) -> String {
+async fn use_link(ingress: &Arc<Ingress>, config: &config::Cluster, link: Arc<Link>, pubsub: PubSub) -> Fault {
     let cluster = &ingress.cluster;
     cluster.sure_since.store(ingress.fleet.now().0, Ordering::Relaxed);
     cluster.connected(link.clone());
@@ -111,7 +105,7 @@ async fn use_link(ingress: &Arc<Ingress>, config: &config::Cluster, link: Arc<Li
         why = hear(ingress, pubsub) => why,
         why = probe(ingress, &link) => why,
         why = keep_accounts(ingress, &link) => why,
-        () = is_reconfigured(ingress, config) => "it is configured anew".into(),
+        () = is_reconfigured(ingress, config) => Fault::Reconfigured,
     }
 }
 
@@ -122,38 +116,40 @@ async fn is_reconfigured(ingress: &Ingress, config: &config::Cluster) {
 }
 
 /// Tells others what is new here.
-async fn tell(ingress: &Ingress, link: &Link) -> String {
+async fn tell(ingress: &Ingress, link: &Link) -> Fault {
     let mut told_loads: Option<Vec<NodeLoad>> = None;
-    let (began, mut told_at) = (Instant::now(), Instant::now());
-    let mut tells_again = true;
-    tell_again(ingress);
+    let began = Instant::now();
+    // The first message of a connection, and every heartbeat, say all.
+    let mut told_at = began.checked_sub(LIFE).unwrap_or(began);
+    let mut tells_again = TELLS_AGAIN;
     loop {
-        if tells_again && began.elapsed() >= TELL_AGAIN_AFTER {
-            tells_again = false;
+        if tells_again > 0 && ingress.cluster.may_tell_again() {
+            tells_again -= 1;
             tell_again(ingress);
         }
-        let replicas = ingress.fleet.with(|fleet, _| fleet.elsewhere.replicas());
-        let pace = (replicas + 1).div_ceil(REPLICAS_AT_FULL_PACE) as u32;
-        let _ = timeout(TELL_EVERY * pace, ingress.fleet.news.notified()).await;
-        sleep(TURN_WITHIN * pace).await;
+        let tempo = Tempo::of(1 + ingress.fleet.with(|fleet, _| fleet.elsewhere.replicas()));
+        let _ = timeout(tempo.loads_every, ingress.fleet.news.notified()).await;
+        sleep(tempo.turns_within).await;
+        // Counts of many nodes are dear to carry, and each is heard by all: turns do not wait for them.
+        let says_loads = told_at.elapsed() >= tempo.loads_every;
         let (turns, lost, loads, now) = ingress.fleet.with(|fleet, now| {
             let (turns, lost) = fleet.elsewhere.take_told(TURNS_PER_MESSAGE);
-            (turns, lost, fleet.loads(now), now)
+            (turns, lost, says_loads.then(|| fleet.loads(now)), now)
         });
         ingress.metrics.cluster.dropped_turns(lost);
-        // The first message of a connection, and every heartbeat, say all.
-        let beats = told_at.elapsed() >= HEARTBEAT_EVERY * pace;
-        let changed = told_loads.as_ref() != Some(&loads);
-        if turns.is_empty() && !changed && !beats {
+        let beats = told_at.elapsed() >= tempo.heartbeat_every;
+        let loads = loads.filter(|loads| beats || told_loads.as_ref() != Some(loads));
+        if turns.is_empty() && loads.is_none() {
             continue;
         }
-        let message =
-            Message::new(ingress.cluster.id, Some(loads.clone()).filter(|_| changed || beats), &turns, now, wall_ms());
+        let message = Message::new((ingress.cluster.id, fleet_of(ingress)), loads.clone(), &turns, now, wall_ms());
         if let Err(why) = publish(ingress, link, message.to_bytes()).await {
             ingress.fleet.with(|fleet, _| fleet.elsewhere.give_back(turns));
             return why;
         }
-        (told_loads, told_at) = (Some(loads), Instant::now());
+        if loads.is_some() {
+            (told_loads, told_at) = (loads, Instant::now());
+        }
         ingress.metrics.cluster.told(turns.len());
         ingress.cluster.recent.lock().add(&turns, now);
         if let Err(why) = store(ingress, link, turns, now).await {
@@ -168,14 +164,14 @@ fn tell_again(ingress: &Ingress) {
     ingress.fleet.with(|fleet, _| fleet.elsewhere.give_back(recent));
 }
 
-async fn publish(ingress: &Ingress, link: &Link, message: Vec<u8>) -> Result<(), String> {
+async fn publish(ingress: &Ingress, link: &Link, message: Vec<u8>) -> Result<(), Fault> {
     let mut command = redis::cmd("PUBLISH");
     command.arg(link.channel()).arg(message);
     done(ingress, link, Operation::Publish, link.call::<redis::Value>(&command)).await
 }
 
 /// Keeps the pins for replicas that were not there to hear of them.
-async fn store(ingress: &Ingress, link: &Link, turns: Vec<(Moment, Turn)>, now: Moment) -> Result<(), String> {
+async fn store(ingress: &Ingress, link: &Link, turns: Vec<(Moment, Turn)>, now: Moment) -> Result<(), Fault> {
     let (ttl_ms, wall) = (ingress.plan().affinity.ttl.0.as_millis() as u64, wall_ms());
     let mut commands = Vec::new();
     for (at, turn) in &turns {
@@ -183,6 +179,11 @@ async fn store(ingress: &Ingress, link: &Link, turns: Vec<(Moment, Turn)>, now: 
         for (key, value) in stored::entries(&link.prefix, turn, wall.saturating_sub(age_ms)) {
             let mut command = redis::cmd("SET");
             command.arg(key).arg(value).arg("PX").arg(ttl_ms.saturating_sub(age_ms).max(1));
+            commands.push(command);
+        }
+        if let Some(key) = stored::before(&link.prefix, turn) {
+            let mut command = redis::cmd("PEXPIRE");
+            command.arg(key).arg(ttl_ms.min(BEFORE_KEPT_MS));
             commands.push(command);
         }
     }
@@ -202,7 +203,7 @@ async fn done<T>(
     link: &Link,
     operation: Operation,
     call: impl Future<Output = redis::RedisResult<T>>,
-) -> Result<(), String> {
+) -> Result<(), Fault> {
     let counts = &ingress.metrics.cluster;
     match timeout(ANSWER_MAX, call).await {
         Ok(Ok(_)) => {
@@ -214,33 +215,33 @@ async fn done<T>(
         }
         Ok(Err(why)) if link.is_refusal(&why) => {
             counts.count(operation, Counted::Error);
-            let why = told(&why);
+            let why = Fault::of(&why);
             if ingress.cluster.note_refused(Some(why.clone())) {
-                log::warn!("cluster: Redis takes no writes: {why}; replicas hear of each other all the same");
+                log::warn!("cluster: Redis refuses a write: {why}; replicas hear of each other all the same");
             }
             Ok(())
         }
         Ok(Err(why)) => {
             counts.count(operation, Counted::Error);
-            Err(told(&why))
+            Err(Fault::of(&why))
         }
         Err(_) => {
             counts.count(operation, Counted::Error);
-            Err("no answer in time".into())
+            Err(Fault::TimedOut)
         }
     }
 }
 
 /// Learns what others tell.
-async fn hear(ingress: &Arc<Ingress>, mut pubsub: PubSub) -> String {
+async fn hear(ingress: &Arc<Ingress>, mut pubsub: PubSub) -> Fault {
     let mut messages = pubsub.on_message();
     loop {
         let next =
             std::future::poll_fn(|context| futures_core::Stream::poll_next(std::pin::Pin::new(&mut messages), context));
         let message = match timeout(SILENCE_MAX, next).await {
             Ok(Some(message)) => message,
-            Ok(None) => return "the connection is broken".into(),
-            Err(_) => return "nothing is heard on its channel".into(),
+            Ok(None) => return Fault::Broken,
+            Err(_) => return Fault::Silent,
         };
         if let Some(message) = Message::of(message.get_payload_bytes())
             && message.replica != ingress.cluster.id
@@ -252,7 +253,20 @@ async fn hear(ingress: &Arc<Ingress>, mut pubsub: PubSub) -> String {
     }
 }
 
+/// The same where the same upstreams are configured, in whatever order.
+fn fleet_of(ingress: &Ingress) -> u64 {
+    let plan = ingress.plan();
+    plan.upstreams.iter().fold(0, |all, upstream| all ^ hash_text(&upstream.name))
+}
+
 fn learn(ingress: &Ingress, message: &Message) {
+    if message.fleet != fleet_of(ingress) && ingress.cluster.strangers.lock().heard(message.fleet) {
+        log::warn!(
+            "cluster: a replica with other upstreams uses the prefix {}: its configuration is another, or it is of \
+             another fleet and needs a prefix of its own",
+            ingress.plan().cluster.as_ref().map_or("", |cluster| cluster.prefix.as_str())
+        );
+    }
     let wall = wall_ms();
     // What was held up tells how things stood then, not how they stand.
     let left = LIFE.saturating_sub(Duration::from_millis(message.under_way_ms(wall)));
@@ -281,25 +295,25 @@ fn learn(ingress: &Ingress, message: &Message) {
 }
 
 /// Finds out when requests may wait for it again, and whether it hangs.
-async fn probe(ingress: &Ingress, link: &Link) -> String {
+async fn probe(ingress: &Ingress, link: &Link) -> Fault {
     loop {
         let began = Instant::now();
         let answer = timeout(ANSWER_MAX, link.call::<redis::Value>(&redis::cmd("PING"))).await;
         match answer {
             Ok(Ok(_)) => ingress.cluster.pace.probed(began.elapsed()),
             Ok(Err(why)) if link.is_refusal(&why) => ingress.cluster.pace.slow(),
-            Ok(Err(why)) => return told(&why),
-            Err(_) => return "no answer in time".into(),
+            Ok(Err(why)) => return Fault::of(&why),
+            Err(_) => return Fault::TimedOut,
         }
         sleep(PROBE_EVERY).await;
     }
 }
 
 /// Tells the accounts of tenants what their requests came to.
-async fn keep_accounts(ingress: &Ingress, link: &Link) -> String {
+async fn keep_accounts(ingress: &Ingress, link: &Link) -> Fault {
     let mut refreshed = Instant::now();
     loop {
-        sleep(TELL_EVERY).await;
+        sleep(SETTLE_EVERY).await;
         if refreshed.elapsed() >= ACCOUNTS_EVERY {
             ingress.cluster.account.refresh(&ingress.tenants());
             refreshed = Instant::now();

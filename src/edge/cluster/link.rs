@@ -1,7 +1,7 @@
 //! One connection to Redis, a sentinel's master or a cluster, and the calls that are made over it.
 //!
-//! Commands of many requests share it: it is never waited for, only for answers. Errors are told without what they
-//! were about; a URL's password is in none of them.
+//! Commands of many requests share it: it is never waited for, only for answers. What is wrong is told as a `Fault`;
+//! a URL's password is in none.
 
 use std::time::Duration;
 
@@ -11,11 +11,13 @@ use redis::cluster_async::ClusterConnection;
 use redis::sentinel::{SentinelClientBuilder, SentinelServerType};
 use redis::{
     AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, FromRedisValue, IntoConnectionInfo, RedisError,
-    RedisFuture, RedisResult, Script, TlsMode, Value, pipe,
+    RedisFuture, RedisResult, Script, TlsCertificates, TlsMode, Value, pipe,
 };
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 
-use crate::config::{Cluster, RedisForm, RedisUrl};
+use super::fault::{Fault, code_of};
+use crate::config::{Cluster, Pem, RedisForm, RedisUrl};
 
 #[derive(Clone)]
 pub struct Link {
@@ -38,20 +40,20 @@ pub const ANSWER_MAX: Duration = Duration::from_secs(1);
 
 impl Link {
     /// A connection, and what is published on the channel from now on.
-    pub async fn open(config: &Cluster) -> Result<(Link, PubSub), String> {
+    pub async fn open(config: &Cluster) -> Result<(Link, PubSub), Fault> {
         let opening = async {
             match &config.redis.form {
-                RedisForm::Cluster => over_cluster(&config.redis).await,
-                RedisForm::Sentinel(master) => over_client(&master_of(&config.redis, master).await?).await,
-                RedisForm::Single => over_client(&Client::open(info(&config.redis, 0)?)?).await,
+                RedisForm::Cluster => over_cluster(config).await,
+                RedisForm::Sentinel(master) => over_client(&master_of(config, master).await?).await,
+                RedisForm::Single => over_client(&client(config, 0)?).await,
             }
         };
-        let opened = tokio::time::timeout(CONNECT_MAX, opening).await;
-        let (connection, mut pubsub) = opened.map_err(|_| "no answer in time".to_owned())?.map_err(|why| told(&why))?;
+        let opened = timeout(CONNECT_MAX, opening).await;
+        let (connection, mut pubsub) = opened.map_err(|_| Fault::TimedOut)?.map_err(|why| Fault::of(&why))?;
         let is_by_sentinels = matches!(config.redis.form, RedisForm::Sentinel(_));
         let link = Link { connection, prefix: config.prefix.clone(), is_by_sentinels };
-        let subscribing = tokio::time::timeout(ANSWER_MAX, pubsub.subscribe(link.channel())).await;
-        subscribing.map_err(|_| "no answer in time".to_owned())?.map_err(|why| told(&why))?;
+        let subscribing = timeout(ANSWER_MAX, pubsub.subscribe(link.channel())).await;
+        subscribing.map_err(|_| Fault::TimedOut)?.map_err(|why| Fault::of(&why))?;
         Ok((link, pubsub))
     }
 
@@ -110,52 +112,45 @@ impl Link {
     }
 }
 
-/// What an error says, without what it was about.
-pub fn told(why: &RedisError) -> String {
-    match why {
-        _ if why.is_timeout() => "no answer in time".into(),
-        _ if why.is_connection_refusal() => "it refuses the connection".into(),
-        _ if why.is_io_error() => "the connection is broken".into(),
-        _ => code_of(why).map_or_else(|| why.category().to_owned(), |code| format!("it answers {code}")),
-    }
-}
-
-/// The first word of what the server answered; `None`: it did not.
-fn code_of(why: &RedisError) -> Option<String> {
-    why.clone().into_server_errors()?.first().map(|(_, error)| error.code().to_owned())
-}
-
 async fn over_client(client: &Client) -> RedisResult<(Connection, PubSub)> {
     let connection = client.get_multiplexed_async_connection_with_config(&config()).await?;
     Ok((Connection::One(connection), client.get_async_pubsub().await?))
 }
 
-async fn over_cluster(url: &RedisUrl) -> RedisResult<(Connection, PubSub)> {
+async fn over_cluster(config: &Cluster) -> RedisResult<(Connection, PubSub)> {
+    let url = &config.redis;
     let nodes = (0..url.hosts.len()).map(|at| info(url, at)).collect::<RedisResult<Vec<_>>>()?;
     let mut builder =
         ClusterClientBuilder::new(nodes).connection_timeout(CONNECT_MAX).response_timeout(ANSWER_MAX).retries(1);
     if url.tls {
-        builder = builder.tls(TlsMode::Secure);
+        builder = builder.tls(TlsMode::Secure).certs(certificates(config));
     }
     let connection = builder.build()?.get_async_connection().await?;
     // What is published at one node of a cluster is heard at each.
-    let mut last = None;
+    let mut last = RedisError::from((redis::ErrorKind::InvalidClientConfig, "no hosts"));
+    // One that hangs keeps nobody from the next.
+    let each_max = CONNECT_MAX / (2 * url.hosts.len().max(1)) as u32;
     for at in 0..url.hosts.len() {
-        match Client::open(info(url, at)?)?.get_async_pubsub().await {
-            Ok(pubsub) => return Ok((Connection::Cluster(connection), pubsub)),
-            Err(why) => last = Some(why),
+        let client = client(config, at)?;
+        match timeout(each_max, client.get_async_pubsub()).await {
+            Ok(Ok(pubsub)) => return Ok((Connection::Cluster(connection), pubsub)),
+            Ok(Err(why)) => last = why,
+            Err(_) => last = RedisError::from(std::io::Error::from(std::io::ErrorKind::TimedOut)),
         }
     }
-    Err(last.unwrap_or_else(|| RedisError::from((redis::ErrorKind::InvalidClientConfig, "no hosts"))))
+    Err(last)
 }
 
-async fn master_of(url: &RedisUrl, master: &str) -> RedisResult<Client> {
+async fn master_of(config: &Cluster, master: &str) -> RedisResult<Client> {
+    let url = &config.redis;
     let sentinels = url.hosts.iter().map(|(host, port)| address(host, *port, url.tls));
     let mut builder =
         SentinelClientBuilder::new(sentinels, master, SentinelServerType::Master)?.set_client_to_redis_db(url.database);
     if url.tls {
         let tls = TlsMode::Secure;
         builder = builder.set_client_to_redis_tls_mode(tls).set_client_to_sentinel_tls_mode(tls);
+        builder = builder.set_client_to_redis_certificates(certificates(config));
+        builder = builder.set_client_to_sentinel_certificates(certificates(config));
     }
     if let Some(user) = &url.user {
         builder = builder.set_client_to_redis_username(user);
@@ -164,6 +159,16 @@ async fn master_of(url: &RedisUrl, master: &str) -> RedisResult<Client> {
         builder = builder.set_client_to_redis_password(password);
     }
     builder.build()?.async_get_client().await
+}
+
+fn client(config: &Cluster, at: usize) -> RedisResult<Client> {
+    let info = info(&config.redis, at)?;
+    if config.redis.tls { Client::build_with_tls(info, certificates(config)) } else { Client::open(info) }
+}
+
+/// Nothing: whom this machine trusts.
+fn certificates(config: &Cluster) -> TlsCertificates {
+    TlsCertificates { client_tls: None, root_cert: config.ca.as_ref().map(Pem::to_text) }
 }
 
 fn config() -> AsyncConnectionConfig {

@@ -9,7 +9,7 @@ use crate::routing::elsewhere::{NodeLoad, Turn};
 use crate::routing::moment::Moment;
 
 /// Of the form below and of what hashes mean: another number, another meaning.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 /// What is longer is nobody's of ours.
 const MESSAGE_BYTES_MAX: usize = 16 << 20;
@@ -18,6 +18,8 @@ const MESSAGE_BYTES_MAX: usize = 16 << 20;
 pub struct Message {
     version: u8,
     pub replica: u64,
+    /// Of which upstreams it tells: a hash of the names that are configured.
+    pub fleet: u64,
     sent_ms: u64,
     /// `None`: they are as they were.
     pub loads: Option<Vec<NodeLoad>>,
@@ -27,7 +29,7 @@ pub struct Message {
 impl Message {
     /// `now` is the moment of `wall_ms`.
     pub fn new(
-        replica: u64,
+        (replica, fleet): (u64, u64),
         loads: Option<Vec<NodeLoad>>,
         turns: &[(Moment, Turn)],
         now: Moment,
@@ -35,7 +37,7 @@ impl Message {
     ) -> Message {
         let age = |at: Moment| u32::try_from(now.since(at).as_millis()).unwrap_or(u32::MAX);
         let turns = turns.iter().map(|(at, turn)| (age(*at), turn.clone())).collect();
-        Message { version: VERSION, replica, sent_ms: wall_ms, loads, turns }
+        Message { version: VERSION, replica, fleet, sent_ms: wall_ms, loads, turns }
     }
 
     pub fn to_bytes(&self) -> Vec<u8> {
@@ -73,7 +75,7 @@ mod tests {
 
     #[test]
     fn what_was_sent_is_read_with_its_age() {
-        let sent = Message::new(11, Some(Vec::new()), &[(Moment(1_000_000), turn())], Moment(1_500_000), 100_000);
+        let sent = Message::new((11, 12), Some(Vec::new()), &[(Moment(1_000_000), turn())], Moment(1_500_000), 100_000);
         let read = Message::of(&sent.to_bytes()).expect("a message");
         assert_eq!(read, sent);
         assert_eq!(read.turns(100_030).map(|(age, turn)| (age, turn.clone())).collect::<Vec<_>>(), [(530, turn())]);
@@ -82,7 +84,7 @@ mod tests {
 
     #[test]
     fn bytes_from_outside_never_end_the_process() {
-        let good = Message::new(11, None, &[(Moment(0), turn())], Moment(0), 0).to_bytes();
+        let good = Message::new((11, 12), None, &[(Moment(0), turn())], Moment(0), 0).to_bytes();
         for cut in 0..good.len() {
             assert_eq!(Message::of(&good[..cut]), None, "{cut}");
         }
@@ -93,6 +95,6 @@ mod tests {
                 let _ = Message::of(&turned);
             }
         }
-        assert_eq!(Message::of(b"\x02something"), None);
+        assert_eq!(Message::of(b"\x03something"), None);
     }
 }

@@ -22,7 +22,7 @@ local since = now
 if booked == 0 then since = now - age end
 requests_sum = requests_sum + add('r', since, requests_add) - take_back('r', booked, requests_back)
 tokens_sum = tokens_sum + add('t', since, tokens_add) - take_back('t', booked, tokens_back)
-redis.call('HSET', used, 'newest', newest, 'requests', math.max(0, requests_sum), 'tokens', math.max(0, tokens_sum))
+redis.call('HSET', used, 'newest', newest, 'requests', math.max(0, requests_sum), 'tokens', math.max(0, tokens_sum), 'born', born)
 redis.call('EXPIRE', used, 90)
 
 local known = redis.call('HGET', runs, replica)
@@ -35,4 +35,4 @@ if stamp >= latest then
     redis.call('HDEL', runs, replica)
   end
 end
-return 1
+return tonumber(born)

@@ -20,6 +20,12 @@ pub fn entries(prefix: &str, turn: &Turn, wall_ms: u64) -> impl Iterator<Item = 
     [Some(end), named].into_iter().flatten()
 }
 
+/// The key of the turn before, which is rarely gone on from once more.
+pub fn before(prefix: &str, turn: &Turn) -> Option<String> {
+    let SharedPin { key: end, root, previous, .. } = turn.pin;
+    (previous != 0 && previous != end).then(|| key(prefix, root, previous))
+}
+
 /// Where to look for a prompt, in that order.
 pub fn places(wanted: &Candidates) -> Vec<(u64, u64)> {
     let response = wanted.response.map(|response| (response, response));
@@ -51,6 +57,9 @@ mod tests {
             entries[1],
             ("w:pin:{00000000000000cd}:0000000000000012".into(), "0000000000000034 3 5678 0".into())
         );
+        assert_eq!(before("w", &turn), Some("w:pin:{00000000000000cd}:00000000000000ef".into()));
+        let first = Turn { pin: SharedPin { previous: 0, ..pin }, ..turn.clone() };
+        assert_eq!(before("w", &first), None);
         assert_eq!(read(0xcd, 0xab, &entries[0].1), Some((Turn { named: None, ..turn }, 5678)));
         for other in ["", "x", "1 2 3", "zz 1 2 3", "1 -2 3 4"] {
             assert_eq!(read(1, 2, other), None, "{other:?}");

@@ -45,6 +45,6 @@ if over == 0 then
     redis.call('EXPIRE', runs, 90)
   end
 end
-redis.call('HSET', used, 'newest', newest, 'requests', requests_sum, 'tokens', tokens_sum)
+redis.call('HSET', used, 'newest', newest, 'requests', requests_sum, 'tokens', tokens_sum, 'born', born)
 redis.call('EXPIRE', used, 90)
-return {over, wait, newest, requests_sum, tokens_sum, others}
+return {over, wait, newest, requests_sum, tokens_sum, others, tonumber(born)}

@@ -151,3 +151,55 @@ proptest! {
         }
     }
 }
+
+/// While the account of three replicas answers late, each goes on with its part of what was left.
+#[test]
+fn what_nobody_has_confirmed_stays_within_a_share() {
+    let limits = Limits { requests_a_minute: Some(20), tokens_a_minute: Some(1000), ..Limits::default() };
+    let now = Moment::from_secs(100);
+    let let_in = |meter: &mut Meter, replicas: usize, tokens: u64| {
+        let mut count = 0;
+        loop {
+            let Ok(booking) = meter.admit(&limits, tokens, now) else { return count };
+            if meter.over_with_others(&limits, &booking, replicas, now).is_some() {
+                meter.settle(booking, Used::Nothing, now);
+                return count;
+            }
+            count += 1;
+        }
+    };
+    assert_eq!([let_in(&mut Meter::default(), 1, 1), let_in(&mut Meter::default(), 3, 1)], [20, 7]);
+
+    let mut known = Meter::default();
+    known.learn_used(14, 140, 0, now);
+    assert_eq!(let_in(&mut known.clone(), 3, 1), 2, "of the six that were left");
+    known.learn_used(20, 140, 0, now);
+    assert_eq!(let_in(&mut known, 3, 1), 0);
+
+    // One is never too large for its share, of two one is.
+    assert_eq!(let_in(&mut Meter::default(), 3, 900), 1);
+
+    // What the account has confirmed is no longer of the share.
+    let mut meter = Meter::default();
+    assert_eq!(let_in(&mut meter, 3, 1), 7);
+    let seven = Booked { requests_add: 7, tokens_add: 7, ..Booked::default() };
+    assert_eq!(meter.learn_booked(1, seven, now, now), []);
+    meter.learn_used(7, 7, 0, now);
+    assert_eq!(let_in(&mut meter, 3, 1), 5, "of the thirteen that are left");
+}
+
+/// Who is refused by the account is told that nothing is left.
+#[test]
+fn what_is_left_counts_what_was_booked_here_once() {
+    let limits = Limits { requests_a_minute: Some(3), ..Limits::default() };
+    let now = Moment::from_secs(100);
+    let mut meter = Meter::default();
+    for _ in 0..2 {
+        let _running = meter.admit(&limits, 1, now).expect("room");
+        meter.learn_booked(1, Booked { requests_add: 1, ..Booked::default() }, now, now);
+    }
+    let refused = meter.admit(&limits, 1, now).expect("room here");
+    meter.learn_used(3, 3, 0, now);
+    meter.settle(refused, Used::Nothing, now);
+    assert_eq!(meter.requests_left(&limits, now).map(|left| left.remaining), Some(0));
+}

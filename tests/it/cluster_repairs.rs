@@ -1,0 +1,120 @@
+//! What others do to Redis is mended: an account that is gone, a key that holds something else; and it is seen who
+//! shares a prefix by mistake.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::Value;
+use tokio::task::JoinSet;
+
+use crate::cluster::{Replicas, cluster_once, talk};
+use crate::gate::{Gate, Settings};
+use crate::patience::within;
+use crate::rig::node;
+use crate::tenants::{by, tenants};
+
+/// One request of the tenant's; its status.
+async fn asked(gate: &Gate, topic: &str) -> u16 {
+    let mut reply = gate.send(&by("a", talk(topic).ask())).await;
+    reply.whole().await;
+    reply.status
+}
+
+/// The key of the one account that there is.
+async fn account(replicas: &Replicas) -> String {
+    match replicas.redis.command(&["KEYS", "test:use:*"]).await {
+        Value::Array(keys) if keys.len() == 1 => redis::from_redis_value(keys[0].clone()).expect("a key"),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Returns once the account says that so many requests were made.
+async fn account_once(replicas: &Replicas, key: &str, requests: usize) {
+    let wanted = Value::BulkString(requests.to_string().into_bytes());
+    within("the account to hold all requests", async {
+        while replicas.redis.command(&["HGET", key, "requests"]).await != wanted {
+            // There is no event to await from outside; the pause keeps this from spinning.
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_account_that_is_lost_gets_back_what_each_replica_booked() {
+    let replicas = Replicas::start(2, 2, &tenants(&[("a", "limits: {rpm: 100, tpm: 1000000}")])).await;
+    for n in 0..10 {
+        assert_eq!(asked(&replicas.gates[n % 2], &format!("before {n}")).await, 200);
+    }
+    let key = account(&replicas).await;
+    account_once(&replicas, &key, 10).await;
+    replicas.redis.command(&["FLUSHALL"]).await;
+    for gate in &replicas.gates {
+        assert_eq!(asked(gate, "after").await, 200);
+    }
+    account_once(&replicas, &key, 12).await;
+    for gate in &replicas.gates {
+        cluster_once(gate, "all charges to be told", |cluster| cluster["charges_not_told"] == 0).await;
+    }
+    account_once(&replicas, &key, 12).await;
+}
+
+#[tokio::test]
+async fn a_key_that_holds_something_else_is_replaced() {
+    let yaml = tenants(&[("a", "limits: {rpm: 100, concurrent: 10}")]);
+    let replicas = Replicas::start(1, 1, &yaml).await;
+    assert_eq!(asked(&replicas.gates[0], "before").await, 200);
+    let key = account(&replicas).await;
+    account_once(&replicas, &key, 1).await;
+    replicas.redis.command(&["SET", &key, "of somebody else"]).await;
+    replicas.redis.command(&["SET", &key.replace(":use:", ":run:"), "of somebody else"]).await;
+    for n in 0..3 {
+        assert_eq!(asked(&replicas.gates[0], &format!("after {n}")).await, 200);
+    }
+    within("an account again", async {
+        while replicas.redis.command(&["TYPE", &key]).await != Value::SimpleString("hash".into()) {
+            // There is no event to await from outside; the pause keeps this from spinning.
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+    assert_eq!(asked(&replicas.gates[0], "at last").await, 200);
+    account_once(&replicas, &key, 5).await;
+    let log = replicas.gates[0].log();
+    assert_eq!(log.matches("holds something else").count(), 1, "{log}");
+    assert!(!log.contains("of somebody else"), "{log}");
+}
+
+#[tokio::test]
+async fn a_fleet_with_other_upstreams_on_the_same_prefix_is_seen() {
+    let replicas = Replicas::start(2, 2, "").await;
+    for gate in &replicas.gates {
+        assert_eq!(gate.status().await["cluster"]["other_fleets"], 0);
+    }
+    let other = node("other").await;
+    let yaml = format!("cluster: {{redis: \"{}\", prefix: test}}", replicas.redis.url());
+    let stranger = Gate::start(&Settings::over(&[&other]).more(&yaml)).await;
+    for gate in replicas.gates.iter().chain([&stranger]) {
+        cluster_once(gate, "the other fleet to be seen", |cluster| cluster["other_fleets"] == 1).await;
+        let log = gate.log();
+        assert_eq!(log.matches("a replica with other upstreams uses the prefix test").count(), 1, "{log}");
+    }
+    assert_eq!(replicas.gates[0].counter("warmgate_cluster_other_fleets").await, 1.0);
+}
+
+/// However many ask at once, and however late Redis answers, each replica goes over a limit by one at most.
+#[tokio::test]
+async fn a_burst_while_redis_is_slow_stays_within_the_limit() {
+    const RPM: usize = 21;
+    const REPLICAS: usize = 3;
+    let yaml = tenants(&[("a", "limits: {rpm: 21}")]);
+    let replicas = Arc::new(Replicas::start(REPLICAS, 2, &yaml).await);
+    replicas.redis.delay(Duration::from_millis(8));
+    let mut burst = JoinSet::new();
+    for n in 0..60 {
+        let replicas = replicas.clone();
+        burst.spawn(async move { asked(&replicas.gates[n % REPLICAS], &format!("burst {n}")).await });
+    }
+    let admitted = burst.join_all().await.into_iter().filter(|status| *status == 200).count();
+    assert!((2 * RPM / 3..=RPM + REPLICAS).contains(&admitted), "{admitted} of {RPM}");
+}
