@@ -1,11 +1,13 @@
-//! What it costs that replicas hear of each other late: the product's core in virtual time, several times over.
+//! What it costs that replicas hear of each other late: the product's core in virtual time, many times over.
 //!
-//! One replica knows everything at once; that is what the others are measured by. Then several, whose knowledge of
-//! each other is as old as the table says, and at last such as hear nothing. The plan is a slice of a large fleet: how
-//! much of it is in the plan's own words. What Redis has to do is counted, per second of virtual time.
+//! One replica knows everything at once; that is what the others are measured by. Then as many as the whole has, what
+//! each tells being so long under way as the table says, and at last such as hear nothing. A part of the fleet stands
+//! for the whole: every so many-th node with its requests, before all of the replicas, so that each of these knows as
+//! little of a node by itself as it would there. That parts of two sizes tell the same shows that the size does not
+//! matter. What Redis has to do is counted, and what it would be for the whole.
 //!
 //! ```text
-//! cargo run --release --example scale                  # perf/plans/scale.yaml, about as long as its table says
+//! cargo run --release --example scale                  # perf/plans/scale.yaml, about as long as its result says
 //! ```
 
 #[path = "../provenance.rs"]
@@ -14,31 +16,42 @@ mod provenance;
 #[allow(dead_code)]
 mod results;
 
+mod part;
+mod row;
+mod watched;
+
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use serde_json::{Value, json};
-use warmgate::routing::fleet::Rules;
-use warmgate::routing::moment::Moment;
+use serde_json::json;
 use warmgate::routing::policy::Policy;
-use warmgate::sim::engine::Usage;
 use warmgate::sim::plan::{self, Contestant, Plan};
-use warmgate::sim::run::nodes::Nodes;
-use warmgate::sim::run::product::Setting;
-use warmgate::sim::run::replicas::{Counts, Replicas, Terms};
-use warmgate::sim::run::{Number, Order, Router, run};
-use warmgate::sim::workload::Request;
+use warmgate::sim::run::replicas::Terms;
+
+use row::Row;
 
 /// Replicas that hear of each other late: what does it cost?
 #[derive(Parser, Clone, Debug)]
-struct Arguments {
+pub struct Arguments {
     #[arg(long, default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/perf/plans/scale.yaml"))]
     plan: PathBuf,
-    #[arg(long, default_value_t = 5)]
+    #[arg(long, default_value_t = 50)]
     replicas: usize,
+    /// The plan is one of so many parts of the whole.
+    #[arg(long, default_value_t = 10)]
+    plan_is_one_of: usize,
+    /// Runs one of so many parts of the plan, for each of these.
+    #[arg(long, value_delimiter = ',', default_values_t = [1, 2])]
+    parts: Vec<usize>,
+    /// From telling to hearing, milliseconds.
+    #[arg(long, value_delimiter = ',', default_values_t = [0, 2, 20, 200, 2000])]
+    delays_ms: Vec<u64>,
+    /// Runs at a time.
+    #[arg(long, default_value_t = 2)]
+    threads: usize,
     /// What else is to be known of this run.
     #[arg(long, default_value = "")]
     note: String,
@@ -47,8 +60,14 @@ struct Arguments {
     dry: bool,
 }
 
-/// How old what is heard may be, milliseconds.
-const STALENESS_MS: [u64; 5] = [0, 20, 100, 500, 2000];
+/// One run that is to be made.
+#[derive(Clone, Copy)]
+pub struct Task {
+    part: usize,
+    policy: Policy,
+    terms: Terms,
+    seed: u64,
+}
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
@@ -59,34 +78,12 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let commit = provenance::commit();
-    let many = |staleness| Terms { replicas: arguments.replicas, staleness };
-    let told = STALENESS_MS.map(|ms| many(Some(Duration::from_millis(ms))));
-    let all: Vec<Terms> =
-        [Terms { replicas: 1, staleness: None }].into_iter().chain(told).chain([many(None)]).collect();
-    println!(
-        "{:<14}{:>9}{:>12}{:>9}{:>8}{:>9}{:>9}{:>11}{:>12}{:>11}{:>10}",
-        "policy",
-        "replicas",
-        "staleness",
-        "cached",
-        "refused",
-        "TTFT",
-        "p99 s",
-        "messages/s",
-        "turns/s",
-        "lookups/s",
-        "decide us"
-    );
-    let mut rows = Vec::new();
-    for contestant in &plan.contestants {
-        let Contestant::Ours(policy) = contestant else { continue };
-        for terms in &all {
-            for seed in &plan.seeds {
-                rows.push(one(&plan, *policy, *terms, *seed));
-            }
-        }
-    }
+    let (commit, began) = (provenance::commit(), Instant::now());
+    let tasks = tasks(&plan, &arguments);
+    let rows = run_all(&plan, &tasks, &arguments);
+    row::print(&rows, arguments.plan_is_one_of);
+    let took_s = began.elapsed().as_secs();
+    println!("{} runs in {took_s} s", rows.len());
     if !arguments.dry {
         let result = json!({
             "run": "scale",
@@ -96,87 +93,55 @@ fn main() -> ExitCode {
             "again_if": "routing/elsewhere, routing/session or the policies change",
             "note": arguments.note,
             "plan": arguments.plan.file_name().map(|name| name.to_string_lossy()),
-            "rows": rows,
+            "plan_is_one_of": arguments.plan_is_one_of,
+            "took_s": took_s,
+            "rows": rows.iter().map(|row| row.to_json(arguments.plan_is_one_of)).collect::<Vec<_>>(),
         });
-        results::keep("scale", &result, None);
+        results::keep("scale", &result, Some(&row::csv(&rows, arguments.plan_is_one_of)));
     }
     ExitCode::SUCCESS
 }
 
-fn one(plan: &Plan, policy: Policy, terms: Terms, seed: u64) -> Value {
-    let rules = Rules { policy, ..plan.setting.rules.clone() };
-    let setting = Setting { rules, ..plan.setting.clone() };
-    let mut timed =
-        Timed { replicas: Replicas::new(&setting, &plan.nodes, terms, seed), decided: Duration::ZERO, count: 0 };
-    let began = Instant::now();
-    let record = run(plan.source.open(seed, plan.rates[0]), Nodes::new(&plan.nodes), &mut timed);
-    let (summary, took) = (record.summary(), began.elapsed());
-    let Counts { messages, turns, lookups, found, loads } = timed.replicas.counts;
-    let a_second = |count: u64| count as f64 / summary.took_s.max(1e-9);
-    let decide_us = timed.decided.as_secs_f64() * 1e6 / timed.count.max(1) as f64;
-    let staleness = match terms.staleness {
-        Some(staleness) => format!("{} ms", staleness.as_millis()),
-        None if terms.replicas == 1 => "alone".into(),
-        None => "hear nothing".into(),
+fn tasks(plan: &Plan, arguments: &Arguments) -> Vec<Task> {
+    let many = |delay| Terms { replicas: arguments.replicas, delay };
+    let alone = Terms { replicas: 1, delay: None };
+    let told = arguments.delays_ms.iter().map(|ms| many(Some(Duration::from_millis(*ms))));
+    let terms: Vec<Terms> = [alone].into_iter().chain(told).chain([many(None)]).collect();
+    let mut tasks = Vec::new();
+    for part in &arguments.parts {
+        for contestant in &plan.contestants {
+            let Contestant::Ours(policy) = contestant else { continue };
+            for terms in &terms {
+                tasks.extend(plan.seeds.iter().map(|seed| Task {
+                    part: *part,
+                    policy: *policy,
+                    terms: *terms,
+                    seed: *seed,
+                }));
+            }
+        }
+    }
+    tasks
+}
+
+/// As many at a time as there are threads; the rows in order of their tasks.
+fn run_all(plan: &Plan, tasks: &[Task], arguments: &Arguments) -> Vec<Row> {
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut done = Vec::new();
+        while let Some((at, task)) =
+            Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|at| Some((at, tasks.get(at)?)))
+        {
+            let row = Row::of(plan, *task);
+            eprintln!("{:>3} of {}: {}", at + 1, tasks.len(), row.line(arguments.plan_is_one_of));
+            done.push((at, row));
+        }
+        done
     };
-    println!(
-        "{:<14}{:>9}{:>12}{:>9.3}{:>8}{:>9.3}{:>9.3}{:>11.0}{:>12.0}{:>11.0}{:>10.1}",
-        policy.name(),
-        terms.replicas,
-        staleness,
-        summary.cached_share,
-        summary.refused,
-        summary.ttft_mean_s,
-        summary.ttft_p99_s,
-        a_second(messages),
-        a_second(turns),
-        a_second(lookups),
-        decide_us
-    );
-    json!({
-        "policy": policy.name(),
-        "replicas": terms.replicas,
-        "staleness": staleness,
-        "seed": seed,
-        "summary": summary,
-        "messages_a_second": a_second(messages),
-        "turns_a_second": a_second(turns),
-        "loads_a_second": a_second(loads),
-        "lookups_a_second": a_second(lookups),
-        "lookups_found": found,
-        "decision_mean_us": decide_us,
-        "run_took_s": took.as_secs_f64(),
-    })
-}
-
-/// The replicas, and how long their decisions take.
-struct Timed {
-    replicas: Replicas,
-    decided: Duration,
-    count: u32,
-}
-
-impl Router for Timed {
-    fn arrives(&mut self, number: Number, request: &Arc<Request>, now: Moment, orders: &mut Vec<Order>) {
-        let began = Instant::now();
-        self.replicas.arrives(number, request, now, orders);
-        self.decided += began.elapsed();
-        self.count += 1;
-    }
-
-    fn first_token(&mut self, number: Number, now: Moment) {
-        self.replicas.first_token(number, now);
-    }
-
-    fn ends(&mut self, number: Number, usage: Usage, now: Moment, orders: &mut Vec<Order>) {
-        self.replicas.ends(number, usage, now, orders);
-    }
-
-    fn next_look(&self) -> Option<Moment> {
-        self.replicas.next_look()
-    }
-
-    fn look(&mut self, nodes: &Nodes, now: Moment, orders: &mut Vec<Order>) {
-        self.replicas.look(nodes, now, orders);
-    }
+    let mut rows: Vec<(usize, Row)> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..arguments.threads.max(1)).map(|_| scope.spawn(work)).collect();
+        threads.into_iter().flat_map(|thread| thread.join().expect("a run")).collect()
+    });
+    rows.sort_by_key(|(at, _)| *at);
+    rows.into_iter().map(|(_, row)| row).collect()
 }
