@@ -58,7 +58,9 @@ pub async fn pins(connection: &mut MultiplexedConnection, sessions: usize, ends:
     for first in (0..sessions).step_by(200) {
         let mut all = redis::pipe();
         for session in first..(first + 200).min(sessions) {
-            (0..ends).for_each(|end| drop(all.add_command(store(session, end)).ignore()));
+            for end in 0..ends {
+                all.add_command(store(session, end)).ignore();
+            }
         }
         let _: () = all.query_async(connection).await.expect("an answer");
     }
@@ -127,7 +129,9 @@ impl Call {
             }
             Call::LookUp => {
                 let mut command = redis::cmd("MGET");
-                (0..ENDS).for_each(|end| drop(command.arg(pin(n, end))));
+                for end in 0..ENDS {
+                    command.arg(pin(n, end));
+                }
                 command
             }
             Call::Take => scripted(hash, tenant, &[n as u64, 3, 2, 1_000_000_000, 4_000_000_000, 100_000, 700]),

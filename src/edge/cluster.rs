@@ -139,7 +139,8 @@ pub fn to_json(ingress: &Ingress) -> Value {
     let plan = ingress.plan();
     let Some(configured) = &plan.cluster else { return Value::Null };
     let cluster = &ingress.cluster;
-    let (since_ms, fault) = (cluster.told.lock().since_ms, cluster.fault());
+    let since_ms = cluster.told.lock().since_ms;
+    let fault = cluster.fault();
     let (replicas, untold) = ingress.fleet.with(|fleet, _| (fleet.elsewhere.replicas(), fleet.elsewhere.untold()));
     json!({
         "redis": configured.redis.to_string(),

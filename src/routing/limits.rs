@@ -60,6 +60,9 @@ pub struct Refused {
 pub struct Booking {
     second: u64,
     tokens: u64,
+    /// What counted before it.
+    requests_before: u64,
+    tokens_before: u64,
 }
 
 /// What a request used.
@@ -126,10 +129,11 @@ impl Meter {
         let now_s = self.turn(now);
         self.fits(limits, tokens, now)?;
         let tokens = limits.tokens_a_minute.map_or(tokens, |limit| tokens.min(u64::from(limit)));
+        let (requests_before, tokens_before) = (self.requests.sum, self.tokens.sum);
         self.requests.add(now_s, 1);
         self.tokens.add(now_s, tokens);
         self.running = self.running.saturating_add(1);
-        Ok(Booking { second: now_s, tokens })
+        Ok(Booking { second: now_s, tokens, requests_before, tokens_before })
     }
 
     /// Whether a request could be admitted; nothing is booked.
@@ -190,8 +194,8 @@ impl Meter {
     }
 
     /// The limit that is gone over by who is admitted already, if what others were last said to use is counted and
-    /// each of so many replicas may go on with its part of what was left then. So all of them together go over it by
-    /// no more than a request each, however late the account answers.
+    /// each of so many replicas may go on with its part of what was left then. So however late the account answers,
+    /// and however many they are, all of them together let in no more than twice the limit.
     pub fn over_with_others(
         &mut self,
         limits: &Limits,
@@ -208,16 +212,30 @@ impl Meter {
         }
         let others = self.others;
         let rows = [
-            (Over::Requests, &self.requests, &self.ledger.requests, limits.requests_a_minute, others.requests, 1),
-            (Over::Tokens, &self.tokens, &self.ledger.tokens, limits.tokens_a_minute, others.tokens, booking.tokens),
+            (
+                Over::Requests,
+                &self.requests,
+                &self.ledger.requests,
+                limits.requests_a_minute,
+                others.requests,
+                booking.requests_before,
+            ),
+            (
+                Over::Tokens,
+                &self.tokens,
+                &self.ledger.tokens,
+                limits.tokens_a_minute,
+                others.tokens,
+                booking.tokens_before,
+            ),
         ];
-        rows.into_iter().find_map(|(over, minute, booked, limit, elsewhere, wanted)| {
+        rows.into_iter().find_map(|(over, minute, booked, limit, elsewhere, before)| {
             let left = u64::from(limit?).saturating_sub(booked.sum.saturating_add(others.left(elsewhere, now)));
             let share = left.div_ceil(replicas.max(1) as u64);
-            // Beside the request itself; one is never too large for its share.
-            let unsaid = minute.sum.saturating_sub(booked.sum).saturating_sub(wanted);
+            // Of those that came before it; so one is never too large for its share.
+            let unsaid = before.saturating_sub(booked.sum);
             let too_many = (unsaid + 1).saturating_sub(share);
-            (too_many > 0 && wanted > 0).then(|| Refused { over, free_in: Some(minute.free_in(too_many, now)) })
+            (too_many > 0).then(|| Refused { over, free_in: Some(minute.free_in(too_many, now)) })
         })
     }
 

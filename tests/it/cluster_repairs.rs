@@ -40,6 +40,12 @@ async fn account_once(replicas: &Replicas, key: &str, requests: usize) {
     .await;
 }
 
+async fn all_is_told(replicas: &Replicas) {
+    for gate in &replicas.gates {
+        cluster_once(gate, "all charges to be told", |cluster| cluster["charges_not_told"] == 0).await;
+    }
+}
+
 #[tokio::test]
 async fn an_account_that_is_lost_gets_back_what_each_replica_booked() {
     let replicas = Replicas::start(2, 2, &tenants(&[("a", "limits: {rpm: 100, tpm: 1000000}")])).await;
@@ -47,15 +53,22 @@ async fn an_account_that_is_lost_gets_back_what_each_replica_booked() {
         assert_eq!(asked(&replicas.gates[n % 2], &format!("before {n}")).await, 200);
     }
     let key = account(&replicas).await;
+    // What is under way at that moment may count twice.
+    within("all to be booked", async {
+        while replicas.operations("take", "ok").await < 10 {
+            // There is no event to await from outside; the pause keeps this from spinning.
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+    all_is_told(&replicas).await;
     account_once(&replicas, &key, 10).await;
     replicas.redis.command(&["FLUSHALL"]).await;
     for gate in &replicas.gates {
         assert_eq!(asked(gate, "after").await, 200);
     }
     account_once(&replicas, &key, 12).await;
-    for gate in &replicas.gates {
-        cluster_once(gate, "all charges to be told", |cluster| cluster["charges_not_told"] == 0).await;
-    }
+    all_is_told(&replicas).await;
     account_once(&replicas, &key, 12).await;
 }
 
@@ -102,9 +115,10 @@ async fn a_fleet_with_other_upstreams_on_the_same_prefix_is_seen() {
     assert_eq!(replicas.gates[0].counter("warmgate_cluster_other_fleets").await, 1.0);
 }
 
-/// However many ask at once, and however late Redis answers, each replica goes over a limit by one at most.
+/// However many ask at once, and however late Redis answers: what each replica lets in before it hears is its part of
+/// the limit, so that all together let in no less than that and no more than twice as much.
 #[tokio::test]
-async fn a_burst_while_redis_is_slow_stays_within_the_limit() {
+async fn a_burst_while_redis_is_slow_is_let_in_by_shares() {
     const RPM: usize = 21;
     const REPLICAS: usize = 3;
     let yaml = tenants(&[("a", "limits: {rpm: 21}")]);
@@ -116,5 +130,5 @@ async fn a_burst_while_redis_is_slow_stays_within_the_limit() {
         burst.spawn(async move { asked(&replicas.gates[n % REPLICAS], &format!("burst {n}")).await });
     }
     let admitted = burst.join_all().await.into_iter().filter(|status| *status == 200).count();
-    assert!((2 * RPM / 3..=RPM + REPLICAS).contains(&admitted), "{admitted} of {RPM}");
+    assert!((RPM..=2 * RPM).contains(&admitted), "{admitted} of {RPM}");
 }

@@ -251,5 +251,5 @@ fn the_dashboard_is_one_that_grafana_takes() {
     }
     let rows: Vec<&str> =
         panels.iter().filter(|panel| panel["type"] == "row").filter_map(|row| row["title"].as_str()).collect();
-    assert_eq!(rows, ["Fleet at a glance", "First token", "Warmth", "Queue", "Failures", "Tenants"]);
+    assert_eq!(rows, ["Fleet at a glance", "First token", "Warmth", "Queue", "Failures", "Tenants", "Replicas"]);
 }

@@ -1,9 +1,10 @@
 //! What tenants use, taken from one account for all replicas.
 //!
 //! A request is booked by one atomic call, which this replica waits for as long as it may. While Redis is slow the
-//! calls are made all the same and nobody waits: the account stays right, and each replica decides by what it has
-//! used itself and what it last heard that others have. What could not be booked is booked when Redis is back. So a
-//! limit is exact while Redis is quick, and at worst each replica grants it once more while Redis is gone.
+//! calls are made all the same and nobody waits, but for who would be refused otherwise: each replica lets in its part
+//! of what was left when it last heard. What could not be booked is booked when Redis is back, and what was booked in
+//! an account that is gone is booked anew. So a limit is exact while Redis is quick, holds twice at worst while it is
+//! slow, and once more for each replica while it is gone.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
