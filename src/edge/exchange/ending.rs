@@ -87,12 +87,17 @@ impl Exchange {
     /// Ends the attempt and writes down what became of the request; only the first end counts. It
     /// comes before the last byte is sent, so that whoever has the answer finds the receipt.
     pub(super) fn end(&mut self, verdict: Verdict, outcome: Outcome) {
-        if let Some(current) = self.current.take() {
+        let current = self.current.take();
+        if !std::mem::replace(&mut self.ended, true) {
+            self.write_down(verdict);
+        }
+        // Last, so that whoever sees the node free finds the receipt as well.
+        if let Some(current) = current {
             current.lease.end(outcome);
         }
-        if std::mem::replace(&mut self.ended, true) {
-            return;
-        }
+    }
+
+    fn write_down(&mut self, verdict: Verdict) {
         self.charge(verdict);
         self.receipt.outcome = verdict.name();
         self.receipt.request_id = self.request_id.clone();
