@@ -245,6 +245,20 @@ mod tests {
                 ".srv.nameserver: `0.0.0.0:53` is no name server's address; write an IP address and a port, like 127.0.0.1:8600",
             ],
         );
+    }
+
+    #[cfg(not(feature = "kube"))]
+    #[test]
+    fn a_build_without_kubernetes_says_how_to_make_one_with_it() {
+        check(
+            "{kubernetes: {service: a}}",
+            &[".kubernetes: this Warmgate was built without it; build one with: cargo build --release --features kube"],
+        );
+    }
+
+    #[cfg(feature = "kube")]
+    #[test]
+    fn what_is_wrong_with_endpoints() {
         check(
             "{kubernetes: {namespace: a}}",
             &[".kubernetes.service: missing; the name of the service whose endpoints are nodes"],
@@ -255,15 +269,6 @@ mod tests {
                 ".kubernetes.service: `a,b=c` is no name of one; up to 63 lower-case letters, digits and -, as Kubernetes has it",
                 ".kubernetes.port: is no port; the name of a port, like http, or a number from 1 to 65535",
             ],
-        );
-    }
-
-    #[cfg(not(feature = "kube"))]
-    #[test]
-    fn a_build_without_kubernetes_says_how_to_make_one_with_it() {
-        check(
-            "{kubernetes: {service: a}}",
-            &[".kubernetes: this Warmgate was built without it; build one with: cargo build --release --features kube"],
         );
     }
 

@@ -12,6 +12,7 @@
 mod cork;
 mod pulse;
 mod session;
+mod timer;
 
 use std::os::fd::RawFd;
 use std::pin::pin;

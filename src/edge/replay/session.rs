@@ -4,7 +4,6 @@
 //! out and before it looks at the body: there the session rewinds. It owns the client's session and
 //! leaves it in `Shared::returned` when dropped, however that comes about.
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -21,11 +20,12 @@ use pingora_core::protocols::http::custom::server::Session as CustomSession;
 use pingora_core::protocols::http::{HttpTask, ServerSession};
 use pingora_core::protocols::l4::socket::SocketAddr;
 use tokio::sync::watch;
-use tokio::time::{Instant, Sleep};
+use tokio::time::Instant;
 
 use super::super::departure::{Stage, cut_off};
 use super::cork::Cork;
 use super::pulse::Pulse;
+use super::timer::{Timer, late};
 use super::{Attempt, Cut, Patience, Shared, empty, piece_bytes, placeholder};
 
 type MessageReader = Box<dyn Stream<Item = Result<Bytes>> + Unpin + Send + Sync + 'static>;
@@ -261,35 +261,6 @@ impl Drop for ReplaySession {
     fn drop(&mut self) {
         let inner = std::mem::replace(&mut self.inner, placeholder());
         *self.shared.returned.lock() = Some(inner);
-    }
-}
-
-async fn late(deadline: Option<Instant>) {
-    match deadline {
-        Some(deadline) => tokio::time::sleep_until(deadline).await,
-        None => std::future::pending().await,
-    }
-}
-
-/// A timer that is kept. Waits begin anew with every chunk and deadlines only move away: instead of setting it
-/// each time, it is left to wake too early once in a while.
-#[derive(Default)]
-struct Timer(Option<Pin<Box<Sleep>>>);
-
-impl Timer {
-    async fn late(&mut self, deadline: Option<Instant>) {
-        let Some(deadline) = deadline else { return std::future::pending().await };
-        let timer = self.0.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
-        if timer.deadline() > deadline {
-            timer.as_mut().reset(deadline);
-        }
-        loop {
-            timer.as_mut().await;
-            if Instant::now() >= deadline {
-                return;
-            }
-            timer.as_mut().reset(deadline);
-        }
     }
 }
 

@@ -248,7 +248,7 @@ fn a_place_that_leaves_drains_and_may_stay_after_all() {
     let row = told(false);
     let row_name = names_of(&ingress.roster.nodes())[0].clone();
     fill(&ingress, &row_name);
-    assert_eq!(eligible(&ingress), [row_name.clone()]);
+    assert_eq!(eligible(&ingress), std::slice::from_ref(&row_name));
     assert_eq!(told(true), row, "it is still there");
     assert!(eligible(&ingress).is_empty());
     ingress.roster.apply(&upstreams(&POOL.replace("ollama,", "ollama, weight: 2,")), &[]);
