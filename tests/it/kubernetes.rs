@@ -100,7 +100,7 @@ pub async fn made(count: usize) -> Vec<Upstream> {
 }
 
 pub fn endpoints(pods: &[Upstream], states: &[&str]) -> Vec<Value> {
-    pods.iter().zip(states).filter(|(_, state)| **state != "").map(|(node, state)| pod(node, state)).collect()
+    pods.iter().zip(states).filter(|(_, state)| !state.is_empty()).map(|(node, state)| pod(node, state)).collect()
 }
 
 pub fn settings(api: &KubeApi, endpoints: &str) -> Settings {
