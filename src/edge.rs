@@ -45,6 +45,7 @@ pub mod movers;
 pub mod nobody;
 pub mod node;
 pub mod orders;
+pub mod outlet;
 pub mod payload;
 pub mod pick;
 pub mod probe;

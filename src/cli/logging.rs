@@ -1,9 +1,12 @@
-//! The log: standard error, one line an event. Access lines go there too, by `edge::access_log`.
+//! The log: standard error, one line an event, by the same way out as access lines, so that no event waits for
+//! whoever reads the log.
 
-use std::io::Write;
+use std::io::{self, Write};
 
 use env_logger::{Builder, Env, Target};
 use log::Level;
+
+use crate::edge::outlet;
 
 /// What is logged unless `RUST_LOG` says otherwise. What Kubernetes' client fails at is told by who asks it, and once.
 const DEFAULT: &str = "error,kube_client=off,warmgate=info";
@@ -13,7 +16,7 @@ const LIBRARIES_MAX: Level = Level::Info;
 
 pub fn start() {
     let mut builder = Builder::from_env(Env::default().default_filter_or(DEFAULT));
-    builder.target(Target::Stderr).format(|line, record| {
+    builder.target(Target::Pipe(Box::new(Lines))).format(|line, record| {
         if record.level() > LIBRARIES_MAX && !record.target().starts_with("warmgate") {
             return Ok(());
         }
@@ -21,4 +24,17 @@ pub fn start() {
     });
     // Already started is fine: a library user has a log of its own.
     let _ = builder.try_init();
+}
+
+struct Lines;
+
+impl Write for Lines {
+    fn write(&mut self, lines: &[u8]) -> io::Result<usize> {
+        outlet::stderr().say(lines);
+        Ok(lines.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }

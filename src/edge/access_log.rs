@@ -1,32 +1,29 @@
 //! One line for each request that went to the fleet. It never holds a prompt, a key or an address.
 //!
-//! A line is formed when its request ends, and written by `outlet` with those that come about then.
-
-mod outlet;
+//! A line is formed when its request ends, and leaves by `outlet` with those that come about then.
 
 use std::io::Write;
 
 use serde::Serialize;
 
+use super::outlet;
 use super::receipt::Receipt;
 use crate::config::AccessLog;
 use crate::routing::fleet::UpstreamId;
 
-pub use outlet::Outlet;
-
 /// The log target that `RUST_LOG` names these lines by.
 pub const TARGET: &str = "warmgate::access";
 
-/// As the configuration has it; whether it is logged at all.
-pub fn write(form: AccessLog, receipt: &Receipt, name: &dyn Fn(UpstreamId) -> String, outlet: &Outlet) {
+/// As the configuration has it, if it is logged at all; false: there was no room for the line.
+pub fn write(form: AccessLog, receipt: &Receipt, name: &dyn Fn(UpstreamId) -> String) -> bool {
     if form == AccessLog::Off || !log::log_enabled!(target: TARGET, log::Level::Info) {
-        return;
+        return true;
     }
-    outlet.add(|lines| match form {
+    outlet::stderr().add(|lines| match form {
         AccessLog::Off => {}
         AccessLog::Json => json(receipt, name, lines),
         AccessLog::Text => text(receipt, name, lines),
-    });
+    })
 }
 
 /// The form for machines.

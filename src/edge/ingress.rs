@@ -10,7 +10,6 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use pingora_load_balancing::{Backends, LoadBalancer};
 
-use super::access_log::Outlet;
 use super::body::BodyLimits;
 use super::budget::Budget;
 use super::cluster::Cluster;
@@ -54,7 +53,6 @@ pub struct Ingress {
     pub waiting_room: Arc<WaitingRoom>,
     pub fetcher: Arc<Fetcher>,
     pub receipts: Receipts,
-    pub access_lines: Outlet,
     pub history: History,
     /// What is under way.
     pub live: Arc<Live>,
@@ -111,7 +109,6 @@ impl Ingress {
         }));
         let balancer = Arc::new(balancer);
         let body_memory = Budget::new(in_force.limits.memory_for_bodies.0 as usize);
-        let metrics = Metrics::new()?;
         Ok(Ingress {
             tenants: ArcSwap::from_pointee(Tenants::of(&in_force)),
             tokens: Tokens::of(in_force.jwt.as_ref()),
@@ -122,11 +119,10 @@ impl Ingress {
             fleet,
             fetcher,
             receipts: Receipts::default(),
-            access_lines: Outlet::new(Box::new(std::io::stderr()), metrics.access_lines_dropped.clone()),
             history: History::default(),
             live: Arc::default(),
             snapshots: Snapshots::default(),
-            metrics,
+            metrics: Metrics::new()?,
             cluster: Arc::default(),
             body_memory,
             active: Arc::default(),

@@ -29,7 +29,7 @@ use super::handover::{self, Offer, Predecessor};
 use super::ingress::Ingress;
 use super::reload::{Attentive, Reloader, Source};
 use super::securing::{Secured, Securing, keep_current};
-use super::{shutdown, state_file};
+use super::{outlet, shutdown, state_file};
 use crate::config::{Listen, ListenTls, Plan};
 
 #[derive(Debug, Error)]
@@ -275,7 +275,7 @@ fn write_pid(ingress: &Ingress) {
 
 /// The last that a process does. What a successor has put in its place stays.
 fn clean_up(ingress: &Ingress, place: Option<&Path>) {
-    ingress.access_lines.flush();
+    outlet::stderr().finish(outlet::AT_THE_END_MAX);
     if ingress.departure.has_successor() {
         return;
     }

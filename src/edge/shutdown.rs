@@ -18,6 +18,7 @@ use tokio::sync::{Notify, broadcast};
 use super::address::Addresses;
 use super::departure::Stage;
 use super::ingress::Ingress;
+use super::outlet;
 
 /// SIGTERM and SIGINT drain and exit, and so does a hand-over. SIGHUP is `reload`'s.
 pub struct Signals {
@@ -54,20 +55,20 @@ impl ShutdownSignalWatch for Signals {
             self.ingress.departure.reach(Stage::Stopping);
         }
         self.addresses.close();
-        tokio::spawn(exit_at_second(term, int, has_successor, self.ingress.clone()));
+        tokio::spawn(exit_at_second(term, int, has_successor));
         ShutdownSignal::GracefulTerminate
     }
 }
 
 /// A hand-over counts as no signal: whoever stops all there is means this one to stop as well.
-async fn exit_at_second(mut term: Signal, mut int: Signal, has_successor: bool, ingress: Arc<Ingress>) {
+async fn exit_at_second(mut term: Signal, mut int: Signal, has_successor: bool) {
     for _ in 0..=u8::from(has_successor) {
         tokio::select! {
             _ = term.recv() => {}
             _ = int.recv() => {}
         }
     }
-    ingress.access_lines.flush();
+    outlet::stderr().finish(outlet::AT_THE_END_MAX);
     process::exit(1);
 }
 

@@ -108,7 +108,9 @@ impl Exchange {
         let endpoint = self.query.as_ref().map(|query| query.ask.endpoint);
         let name = |id| self.ingress.node_name(id);
         self.ingress.spans.add(self.trace.spans(&receipt, endpoint, verdict.is_failure(), &name), &self.ingress);
-        access_log::write(self.plan.log.access, &receipt, &name, &self.ingress.access_lines);
+        if !access_log::write(self.plan.log.access, &receipt, &name) {
+            self.ingress.metrics.access_lines_dropped.inc();
+        }
         if self.ingress.observes && (!receipt.model.is_empty() || !receipt.nodes.is_empty()) {
             self.ingress.receipts.add(receipt);
         }
