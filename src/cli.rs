@@ -61,7 +61,7 @@ enum Command {
     HashKey,
     /// Have a running Warmgate read its configuration again; print what that changed, or what is wrong
     Reload(TargetArgs),
-    /// Give a node no new work and let it finish what runs, until `resume` or a restart
+    /// Give a node no new work and let it finish what runs, until `resume`, or a restart without `state_file`
     Drain(NodeArgs),
     /// End a drain
     Resume(NodeArgs),

@@ -243,7 +243,7 @@ fn litellm(upstreams: &[u16]) -> String {
             );
         }
     }
-    text + "general_settings: {}\nlitellm_settings: {telemetry: false, drop_params: true}\n"
+    text + "general_settings: {dangerously_permit_weak_or_unset_master_key: true}\nlitellm_settings: {telemetry: false, drop_params: true}\n"
 }
 
 fn servers(upstreams: &[u16], line: impl Fn(u16, usize) -> String) -> String {

@@ -7,7 +7,8 @@
 //! matter. What Redis has to do is counted, and what it would be for the whole.
 //!
 //! ```text
-//! cargo run --release --example scale                  # perf/plans/scale.yaml, about as long as its result says
+//! cargo run --release --example scale                       # a tenth and a twentieth of the whole: a quarter of an hour
+//! cargo run --release --example scale -- --parts 10,20      # a hundredth and half of that: a minute
 //! ```
 
 #[path = "../provenance.rs"]
