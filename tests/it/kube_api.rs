@@ -17,7 +17,7 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use crate::http1::{Head, Inbound};
 use crate::patience::within;
-use crate::upstream::Upstream;
+use crate::upstream::{Upstream, hold};
 
 pub struct KubeApi {
     address: SocketAddr,
@@ -186,17 +186,6 @@ async fn more(counted: &watch::Sender<Vec<String>>, than: usize, what: &str) -> 
     let mut counted = counted.subscribe();
     let more = async { counted.wait_for(|counted| counted.len() > than).await.expect("a server").clone() };
     within(&format!("more than {than} {what}"), more).await
-}
-
-async fn hold(address: SocketAddr) -> TcpSocket {
-    loop {
-        let holder = TcpSocket::new_v4().expect("a socket");
-        holder.set_reuseaddr(true).expect("SO_REUSEADDR");
-        match holder.bind(address) {
-            Ok(()) => return holder,
-            Err(_) => tokio::time::sleep(std::time::Duration::from_millis(5)).await,
-        }
-    }
 }
 
 async fn accept(listener: TcpListener, state: Arc<State>) {

@@ -256,7 +256,7 @@ pub struct Swallowing {
 }
 
 /// Keeps a port without listening on it. On a busy machine the kernel takes a moment to let go of it.
-async fn hold(address: SocketAddr) -> TcpSocket {
+pub async fn hold(address: SocketAddr) -> TcpSocket {
     loop {
         let holder = TcpSocket::new_v4().expect("a socket");
         holder.set_reuseaddr(true).expect("SO_REUSEADDR");
