@@ -25,6 +25,7 @@ mod digest;
 mod event;
 mod form;
 mod item;
+mod lexer;
 mod lines;
 mod message;
 mod number;

@@ -15,6 +15,7 @@ use thiserror::Error;
 
 use super::body::{Body, Reader, Said};
 use super::edit::Edit;
+use super::lexer::{Declined, Lexer};
 use super::steps::{ENTRY_LIMIT, TOO_MANY};
 use super::value::Take;
 use super::{form, number, stream_options, surrogate};
@@ -136,7 +137,10 @@ pub fn peek_form(bytes: &[u8], content_type: &str, endpoint: Endpoint) -> Result
 
 /// Reads a JSON body and copies none.
 pub fn peek_as_it_is(bytes: &[u8], endpoint: Endpoint) -> Result<Peeked, PeekError> {
-    let body = read(bytes, endpoint)?;
+    read(bytes, endpoint).and_then(|body| understood(body, bytes, endpoint))
+}
+
+fn understood(body: Body<'_>, bytes: &[u8], endpoint: Endpoint) -> Result<Peeked, PeekError> {
     let (model, raw) = model(&body, endpoint.dialect())?;
     let model_span = span(bytes, raw);
     let stream = body.stream.unwrap_or(endpoint.streams_by_default());
@@ -171,10 +175,17 @@ fn read(bytes: &[u8], endpoint: Endpoint) -> Result<Body<'_>, PeekError> {
         return Err(PeekError::Empty);
     }
     // One look at all bytes is cheaper than one at each text; where it fails, the place is told by the other way.
-    match std::str::from_utf8(json) {
-        Ok(text) => read_from(Deserializer::from_str(text), endpoint),
+    match simdutf8::basic::from_utf8(json) {
+        Ok(text) => read_fast(text, endpoint).unwrap_or_else(|_| read_from(Deserializer::from_str(text), endpoint)),
         Err(_) => read_from(Deserializer::from_slice(json), endpoint),
     }
+}
+
+fn read_fast(text: &str, endpoint: Endpoint) -> Result<Result<Body<'_>, PeekError>, Declined> {
+    let (mut from, mut body) = (Lexer::new(text), Body::default());
+    Take(Reader { endpoint, body: &mut body }).deserialize(&mut from)?;
+    from.end()?;
+    Ok(if body.is_object { Ok(body) } else { Err(PeekError::NotObject) })
 }
 
 fn read_from<'de, R: Read<'de>>(mut from: Deserializer<R>, endpoint: Endpoint) -> Result<Body<'de>, PeekError> {

@@ -4,6 +4,7 @@ mod chain;
 mod form;
 mod native;
 mod spelling;
+mod two_ways;
 
 use proptest::prelude::*;
 
