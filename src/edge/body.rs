@@ -15,7 +15,7 @@ use pingora_proxy::Session;
 use thiserror::Error as ThisError;
 use tokio::time::{Instant, timeout};
 
-use super::budget::{Budget, Buffer, Spent};
+use super::budget::{Budget, Buffer, Length, Spent};
 use super::coding::{self, Coding, CodingError, Decoder};
 
 /// Booked and allocated on the word of a `Content-Length` alone. More is taken only as it arrives,
@@ -194,14 +194,14 @@ async fn fill(
     declared: Option<usize>,
     limit_bytes: usize,
 ) -> Result<(), BodyError> {
-    let expected_bytes = declared.unwrap_or(limit_bytes);
+    let length = declared.map_or(Length::AtMost(limit_bytes), Length::Told);
     let mut pace = Pace::start();
     while let Some(piece) = next_piece(session).await? {
         pace.note(piece.len())?;
         if piece.len() > limit_bytes - buffer.len() {
             return Err(BodyError::TooLarge { limit_bytes });
         }
-        buffer.push(&piece, expected_bytes).await?;
+        buffer.push(&piece, length).await?;
     }
     Ok(())
 }
@@ -254,7 +254,7 @@ async fn decode(body: Bytes, codings: Vec<Coding>, limits: BodyLimits) -> Result
         let mut buffer = limits.memory.buffer(limits.memory_wait);
         let mut decoder = Decoder::new(body, &codings, limits.body_bytes)?;
         while let Some(piece) = decoder.next_piece()? {
-            runtime.block_on(buffer.push(piece, limits.body_bytes))?;
+            runtime.block_on(buffer.push(piece, Length::AtMost(limits.body_bytes)))?;
         }
         Ok(buffer.freeze())
     });

@@ -16,6 +16,19 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 /// fits tokio's `u32` up to 4 TiB.
 const GRAIN_BYTES: usize = 1024;
 
+/// How many times a buffer grows that has become too small.
+const GROWTH: usize = 2;
+
+/// The same where the length was told: room that most likely will be needed.
+const GROWTH_TOLD: usize = 8;
+
+/// How long a body will be in all.
+#[derive(Clone, Copy, Debug)]
+pub enum Length {
+    Told(usize),
+    AtMost(usize),
+}
+
 /// The budget could not be had within the allowed wait.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Spent;
@@ -124,13 +137,17 @@ impl Buffer {
         Ok(())
     }
 
-    /// Appends a piece. Room grows to twice of what is there, but not past `expected` bytes while
-    /// the piece fits in that: a known length is never overshot.
-    pub async fn push(&mut self, piece: &[u8], expected: usize) -> Result<(), Spent> {
+    /// Appends a piece. Room grows by a factor, so that little is copied, but not past what is expected
+    /// while the piece fits in that: a told length is never overshot.
+    pub async fn push(&mut self, piece: &[u8], length: Length) -> Result<(), Spent> {
         let needed = self.bytes.len() + piece.len();
         if needed > self.bytes.capacity() {
-            let doubled = self.bytes.capacity().saturating_mul(2);
-            self.reserve_total(doubled.min(expected).max(needed)).await?;
+            let (times, expected) = match length {
+                Length::Told(bytes) => (GROWTH_TOLD, bytes),
+                Length::AtMost(bytes) => (GROWTH, bytes),
+            };
+            let grown = self.bytes.capacity().saturating_mul(times);
+            self.reserve_total(grown.min(expected).max(needed)).await?;
         }
         self.bytes.extend_from_slice(piece);
         Ok(())
@@ -208,8 +225,8 @@ mod tests {
     async fn what_is_held_is_what_is_allocated() {
         let budget = Budget::new(100 * 1024);
         let mut buffer = budget.buffer(WAIT);
-        buffer.push(&[7; 10 * 1024], usize::MAX).await.unwrap();
-        buffer.push(&[7; 1024], usize::MAX).await.unwrap();
+        buffer.push(&[7; 10 * 1024], Length::AtMost(usize::MAX)).await.unwrap();
+        buffer.push(&[7; 1024], Length::AtMost(usize::MAX)).await.unwrap();
         assert_eq!(budget.free_bytes(), 80 * 1024, "doubled from 10 to 20 KiB");
         let body = buffer.freeze();
         assert_eq!(body.len(), 11 * 1024);
@@ -220,9 +237,22 @@ mod tests {
     async fn a_known_length_is_not_overshot() {
         let budget = Budget::new(100 * 1024);
         let mut buffer = budget.buffer(WAIT);
-        buffer.push(&[7; 10 * 1024], 12 * 1024).await.unwrap();
-        buffer.push(&[7; 2 * 1024], 12 * 1024).await.unwrap();
+        buffer.push(&[7; 10 * 1024], Length::Told(12 * 1024)).await.unwrap();
+        buffer.push(&[7; 2 * 1024], Length::Told(12 * 1024)).await.unwrap();
         assert_eq!(budget.free_bytes(), 88 * 1024);
+    }
+
+    #[tokio::test]
+    async fn room_for_a_told_length_grows_faster() {
+        for (length, free_kib) in
+            [(Length::AtMost(60 * 1024), 96), (Length::Told(60 * 1024), 84), (Length::Told(6 * 1024), 94)]
+        {
+            let budget = Budget::new(100 * 1024);
+            let mut buffer = budget.buffer(WAIT);
+            buffer.reserve_total(2 * 1024).await.unwrap();
+            buffer.push(&[7; 3 * 1024], length).await.unwrap();
+            assert_eq!(budget.free_bytes(), free_kib * 1024, "{length:?}");
+        }
     }
 
     #[tokio::test]
