@@ -19,6 +19,9 @@ pub const NAMES: [&str; 8] =
 /// For the slowest to start.
 const START_MAX: Duration = Duration::from_secs(120);
 
+/// For one that was stopped to find its upstreams well again.
+const AWAKE_MAX: Duration = Duration::from_secs(30);
+
 pub struct Contestant {
     pub name: &'static str,
     /// What runs, or why nothing does.
@@ -39,12 +42,14 @@ pub struct Setting {
     pub cores: Cores,
     /// For configurations, logs and environments.
     pub folder: PathBuf,
+    /// Streams that a proxy has to be able to hold.
+    pub streams: usize,
 }
 
 impl Setting {
     /// The same with other upstreams.
     pub fn over(&self, upstreams: Vec<u16>) -> Setting {
-        Setting { upstreams, cores: self.cores, folder: self.folder.clone() }
+        Setting { upstreams, cores: self.cores, folder: self.folder.clone(), streams: self.streams }
     }
 }
 
@@ -63,6 +68,37 @@ impl Contestant {
             eprintln!("{name} is left out: {reason}");
         }
         Contestant { name, running }
+    }
+
+    /// It gets no processor time until its next turn.
+    pub fn pause(&self) {
+        if let Some(process) = self.running.as_ref().ok().and_then(|running| running.process.as_ref()) {
+            process.pause();
+        }
+    }
+
+    /// Its turn: it goes on and answers again.
+    pub async fn go_on(&self) -> Result<&Running, String> {
+        let running = self.running.as_ref().map_err(String::clone)?;
+        let Some(process) = &running.process else { return Ok(running) };
+        process.go_on();
+        let began = Instant::now();
+        loop {
+            match work::ask(running.address, "perf-whole").await {
+                Ok(Answer { status: 200, .. }) => return Ok(running),
+                _ if began.elapsed() > AWAKE_MAX => {
+                    return Err(format!("no good answer within {AWAKE_MAX:?} of its turn"));
+                }
+                _ => tokio::time::sleep(Duration::from_millis(50)).await,
+            }
+        }
+    }
+
+    /// Ends it, and with it all its connections.
+    pub fn end(&mut self) {
+        if let Ok(running) = &mut self.running {
+            running.process = None;
+        }
     }
 }
 
@@ -124,12 +160,12 @@ fn setup(name: &str, port: u16, setting: &Setting, folder: &Path) -> io::Result<
     match name {
         "nginx" => {
             let mut command = Command::new("nginx");
-            command.arg("-p").arg(folder).arg("-c").arg(keep("nginx.conf", nginx(port, upstreams, folder))?);
+            command.arg("-p").arg(folder).arg("-c").arg(keep("nginx.conf", nginx(port, setting, folder))?);
             Ok(Setup { command, version: told_by("nginx", &["-v"]) })
         }
         "haproxy" => {
             let mut command = Command::new("haproxy");
-            command.arg("-db").arg("-f").arg(keep("haproxy.cfg", haproxy(port, upstreams))?);
+            command.arg("-db").arg("-f").arg(keep("haproxy.cfg", haproxy(port, setting))?);
             Ok(Setup { command, version: told_by("haproxy", &["-v"]) })
         }
         "bare" => {
@@ -177,6 +213,9 @@ fn setup(name: &str, port: u16, setting: &Setting, folder: &Path) -> io::Result<
     }
 }
 
+/// Of pools, checks and the like.
+const OTHER_CONNECTIONS: usize = 300;
+
 fn told_by(program: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new(program);
     command.args(arguments);
@@ -194,12 +233,12 @@ fn beside(name: &str) -> PathBuf {
     program().parent().map_or_else(PathBuf::new, |folder| folder.join(name))
 }
 
-fn nginx(port: u16, upstreams: &[u16], folder: &Path) -> String {
-    let folder = folder.display();
-    let servers = servers(upstreams, |port, _| format!("server 127.0.0.1:{port};"));
+fn nginx(port: u16, setting: &Setting, folder: &Path) -> String {
+    let (folder, connections) = (folder.display(), 2 * setting.streams + OTHER_CONNECTIONS);
+    let servers = servers(&setting.upstreams, |port, _| format!("server 127.0.0.1:{port};"));
     format!(
         "daemon off; user root; worker_processes 1; pid {folder}/pid; error_log {folder}/error;\n\
-         events {{ worker_connections 19000; }}\n\
+         events {{ worker_connections {connections}; }}\n\
          http {{\n\
          access_log off; client_max_body_size 64m; client_body_buffer_size 1m; keepalive_requests 100000000;\n\
          client_body_temp_path {folder}; proxy_temp_path {folder}; fastcgi_temp_path {folder};\n\
@@ -211,10 +250,11 @@ fn nginx(port: u16, upstreams: &[u16], folder: &Path) -> String {
     )
 }
 
-fn haproxy(port: u16, upstreams: &[u16]) -> String {
-    let servers = servers(upstreams, |port, n| format!("    server s{n} 127.0.0.1:{port}\n"));
+fn haproxy(port: u16, setting: &Setting) -> String {
+    let connections = setting.streams + OTHER_CONNECTIONS / 4;
+    let servers = servers(&setting.upstreams, |port, n| format!("    server s{n} 127.0.0.1:{port}\n"));
     format!(
-        "global\n    nbthread 1\n    maxconn 9900\n\
+        "global\n    nbthread 1\n    maxconn {connections}\n\
          defaults\n    mode http\n    timeout connect 2s\n    timeout client 900s\n    timeout server 900s\n    \
          option http-no-delay\n    http-reuse always\n\
          frontend clients\n    bind 127.0.0.1:{port} backlog 4096\n    default_backend engines\n\

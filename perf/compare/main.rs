@@ -2,15 +2,10 @@
 //!
 //! The same chats over the same upstreams, through each contestant in turn, several rounds: no proxy at all,
 //! nginx, HAProxy, a Pingora proxy that reads nothing, Warmgate with all of its routing, SGLang's router,
-//! LiteLLM and Ollama Herd. Each proxy has one core; load and upstreams share the other. Then how Warmgate's cost grows with
-//! connections, upstreams and conversations, and what memory it takes. Builds what it measures, installs what
-//! it measures beside, prints the table of the design's targets, and keeps all under `perf/results`.
-//!
-//! ```text
-//! cargo run --release --example compare               # all of it: most of an hour
-//! cargo run --release --example compare -- --scaling  # how the cost grows, and memory: ten minutes
-//! cargo run --release --example compare -- --quick    # whether all works; keeps nothing
-//! ```
+//! LiteLLM and Ollama Herd. Each proxy has one core; load and upstreams share the other. While one has its turn the
+//! others are stopped. Then how Warmgate's cost grows with connections, upstreams and conversations, and what memory
+//! it takes. Builds what it measures, installs what it measures beside, prints the table of the design's targets, and
+//! keeps all under `perf/results`. `--help` has examples.
 
 #[path = "../body.rs"]
 mod body;
@@ -37,6 +32,7 @@ mod contestant;
 mod core;
 mod measure;
 mod process;
+mod progress;
 mod report;
 mod summary;
 mod upstream;
@@ -47,11 +43,12 @@ use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use clap::Parser;
-use rustix::process::{Resource, getrlimit};
+use tokio::signal::unix::{SignalKind, signal};
 
 use contestant::{Contestant, NAMES, Running, Setting};
-use measure::{Load, Row, Rows};
-use process::{Cores, Process, free_ports};
+use measure::{Load, Measured, Rows};
+use process::{Alone, Cores, Process, free_ports};
+use progress::Progress;
 use summary::{Counts, Medians};
 
 /// Engines behind each contestant.
@@ -72,7 +69,28 @@ const UPSTREAM_COUNTS: [u16; 2] = [64, 1_000];
 const SLOW: [&str; 2] = ["litellm", "ollama-herd"];
 const IDLE_STREAMS_SLOW: usize = 200;
 
+/// About what each takes, for telling how much is left.
+const START: Duration = Duration::from_secs(4);
+const REST: Duration = Duration::from_secs(3);
+const IDLE: Duration = Duration::from_secs(10);
+const CORE: Duration = Duration::from_secs(20);
+const GROW: Duration = Duration::from_secs(150);
+
+/// Open files besides those of streams.
+const OTHER_FILES: u64 = 400;
+
+const EXAMPLES: &str = "\
+Examples:
+  cargo run --release --example compare                 all of it, 5 rounds: about 20 minutes
+  cargo run --release --example compare -- --quick      whether all works: 2 minutes, keeps nothing
+  cargo run --release --example compare -- --only bare --only warmgate --rounds 3
+                                                        these two alone; keeps nothing
+  cargo run --release --example compare -- --scaling    how the cost grows, and memory: 10 minutes
+
+Nothing else should run meanwhile: two cores are measured to the full. Ctrl-C ends all that was started.";
+
 #[derive(Parser)]
+#[command(name = "compare", about = "Measures Warmgate beside other proxies, over the same upstreams.", after_help = EXAMPLES)]
 pub struct Arguments {
     /// Only these, by name; may be given several times.
     #[arg(long)]
@@ -104,8 +122,9 @@ impl Arguments {
         if self.quick { 1 } else { self.rounds }
     }
 
+    /// Of one load.
     fn seconds(&self) -> u64 {
-        if self.quick { 1 } else { 4 }
+        if self.quick { 1 } else { 3 }
     }
 
     fn wants(&self, name: &str) -> bool {
@@ -113,12 +132,21 @@ impl Arguments {
         scales && (self.only.is_empty() || self.only.iter().any(|only| only == name))
     }
 
-    /// Idle streams: a proxy needs two descriptors for each.
-    fn idle_streams(&self) -> usize {
-        const OTHER_DESCRIPTORS: u64 = 400;
-        let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-        let most = (limit.saturating_sub(OTHER_DESCRIPTORS) / 2) as usize;
+    /// Idle streams, as far as so many open files allow: a proxy needs two for each.
+    fn idle_streams(&self, open_files: u64) -> usize {
+        let most = (open_files.saturating_sub(OTHER_FILES) / 2) as usize;
         if self.quick { 200 } else { IDLE_STREAMS.min(most) }
+    }
+
+    /// One contestant's turn in a round: warm-up, four loads, streams.
+    fn turn(&self) -> Duration {
+        Duration::from_secs(1 + 4 * self.seconds() + 2)
+    }
+
+    fn whole(&self) -> Duration {
+        let count = NAMES.into_iter().filter(|name| self.wants(name)).count() as u32;
+        let rounds = if self.scaling { 0 } else { self.rounds() as u32 };
+        count * (START + REST + IDLE + rounds * self.turn()) + CORE + GROW
     }
 
     fn requests(&self) -> usize {
@@ -135,7 +163,28 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     // Started from this thread: what is started ends with it.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    runtime.block_on(compare(&arguments))
+    runtime.block_on(async {
+        let mut stops = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()]
+            .map(|kind| signal(kind).expect("to hear of signals"));
+        let [interrupt, terminate, hangup] = &mut stops;
+        tokio::select! {
+            code = compare(&arguments) => code,
+            _ = async { tokio::select! { _ = interrupt.recv() => {}, _ = terminate.recv() => {}, _ = hangup.recv() => {} } } => {
+                eprintln!("stopped; what was started is ended, nothing is kept");
+                ExitCode::from(130)
+            }
+        }
+    })
+}
+
+/// Where and how a run was made.
+pub struct Run {
+    pub machine: String,
+    pub load_before: String,
+    pub cores: Cores,
+    /// Open files that were allowed to this process and to each contestant.
+    pub open_files: u64,
+    pub idle_streams: usize,
 }
 
 async fn compare(arguments: &Arguments) -> ExitCode {
@@ -143,77 +192,123 @@ async fn compare(arguments: &Arguments) -> ExitCode {
         eprintln!("nobody is called {unknown}; there are {}", NAMES.join(", "));
         return ExitCode::FAILURE;
     }
-    if !arguments.no_build {
-        build();
-    }
     let folder = folder();
-    contestant::install("wrk", &folder).expect("wrk makes the load");
-    let load_before = provenance::load();
-    let cores = Cores::split();
+    let _alone = match Alone::in_folder(&folder) {
+        Ok(alone) => alone,
+        Err(why) => {
+            eprintln!("{why}; wait for it to end");
+            return ExitCode::FAILURE;
+        }
+    };
+    let run = prepare(arguments, &folder);
+    let cores = run.cores;
     let first = free_ports(UPSTREAM_COUNTS[1]);
     let _upstreams = start_upstreams(first, UPSTREAM_COUNTS[1], cores, &folder).await;
-    let setting = Setting { upstreams: (first..first + UPSTREAMS).collect(), cores, folder: folder.clone() };
+    let upstreams = (first..first + UPSTREAMS).collect();
+    let setting = Setting { upstreams, cores, folder: folder.clone(), streams: run.idle_streams };
+    let mut progress = Progress::of(arguments.whole());
     let mut contestants = Vec::new();
     for name in NAMES.into_iter().filter(|name| arguments.wants(name)) {
-        contestants.push(Contestant::start(name, &setting).await);
+        progress.step(START, &format!("starting {name}"));
+        let one = Contestant::start(name, &setting).await;
+        one.pause();
+        contestants.push(one);
     }
     // We make the load of streams, so we share the load's core.
     stay_on(cores.load);
 
-    let mut rows = Vec::new();
+    let mut measured = Measured::default();
     if arguments.wants("warmgate") {
-        eprintln!("the routing core by itself");
-        let mut rows = Rows { round: 0, contestant: "warmgate", all: &mut rows };
+        progress.step(CORE, "the routing core by itself");
+        let mut rows = Rows { round: 0, contestant: "warmgate", all: &mut measured };
         rows.decisions();
         rows.remembered(arguments.sessions());
     }
-    rest(&contestants, &mut rows).await;
-    for round in 0..if arguments.scaling { 0 } else { arguments.rounds() } {
-        for n in 0..contestants.len() {
-            let one = &contestants[(n + round) % contestants.len()];
-            if let Ok(running) = &one.running {
-                eprintln!("round {} of {}: {}", round + 1, arguments.rounds(), one.name);
-                let mut rows = Rows { round, contestant: one.name, all: &mut rows };
-                take(&mut rows, running, arguments, &folder, cores).await;
+    for one in contestants.iter().filter(|one| one.running.is_ok()) {
+        progress.step(REST, &format!("at rest: {}", one.name));
+        let mut rows = Rows { round: 0, contestant: one.name, all: &mut measured };
+        match one.go_on().await {
+            Ok(running) => rows.at_rest(running, "rest", Duration::from_secs(2)).await,
+            Err(why) => rows.void("rest".into(), why),
+        }
+        one.pause();
+    }
+    let rounds = if arguments.scaling { 0 } else { arguments.rounds() };
+    for round in 0..rounds {
+        for n in order(round, contestants.len()) {
+            let one = &contestants[n];
+            if one.running.is_ok() {
+                progress.step(arguments.turn(), &format!("round {} of {rounds}: {}", round + 1, one.name));
+                let mut rows = Rows { round, contestant: one.name, all: &mut measured };
+                match one.go_on().await {
+                    Ok(running) => take(&mut rows, running, arguments, &folder, cores).await,
+                    Err(why) => rows.void("all of the round".into(), why),
+                }
+                one.pause();
             }
         }
     }
-    let idle_streams = arguments.idle_streams();
-    for one in &contestants {
-        if let Ok(running) = &one.running {
-            eprintln!("idle streams: {}", one.name);
-            let count = if SLOW.contains(&one.name) { IDLE_STREAMS_SLOW } else { idle_streams };
-            Rows { round: 0, contestant: one.name, all: &mut rows }.idle_streams(running, count).await;
+    let upstream = process::loopback(first);
+    for one in contestants.iter_mut().filter(|one| one.running.is_ok()) {
+        progress.step(IDLE, &format!("idle streams: {}", one.name));
+        let count = if SLOW.contains(&one.name) { run.idle_streams.min(IDLE_STREAMS_SLOW) } else { run.idle_streams };
+        let mut rows = Rows { round: 0, contestant: one.name, all: &mut measured };
+        match one.go_on().await {
+            Ok(running) => rows.idle_streams(running, count, || work::standing(upstream)).await,
+            Err(why) => rows.void(format!("idle_streams/{count}"), why),
         }
+        // Its connections end with it, so that the next finds the upstreams empty.
+        one.end();
     }
-    drop_processes(&mut contestants);
-    grow(arguments, &setting, first, &mut rows).await;
+    progress.step(GROW, "how the cost grows");
+    grow(arguments, &setting, first, &mut measured).await;
 
-    let counts = Counts { streams: STREAMS, idle_streams, sessions: arguments.sessions() };
-    let medians = Medians::of(&rows);
+    let medians = Medians::of(&measured.rows);
+    let counts = Counts { streams: STREAMS, idle_streams: run.idle_streams, sessions: arguments.sessions() };
     let targets = summary::targets(&medians, &counts);
-    report::print(&contestants, &rows, &medians, &targets);
+    report::print(&contestants, &measured, &medians, &targets);
     if !arguments.quick && arguments.only.is_empty() {
-        report::keep(arguments, &load_before, &contestants, &rows, &medians, &targets);
+        report::keep(arguments, &run, &contestants, &measured, &medians, &targets);
     }
     let missed = targets.iter().any(|target| target.met == Some(false));
     if missed && !arguments.quick { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-/// Memory and work of those that nobody has asked anything.
-async fn rest(contestants: &[Contestant], rows: &mut Vec<Row>) {
-    for one in contestants {
-        if let Ok(running) = &one.running {
-            let mut rows = Rows { round: 0, contestant: one.name, all: &mut *rows };
-            rows.at_rest(running, "rest", Duration::from_secs(2)).await;
-        }
+/// Builds and installs what is needed, and looks at the machine before it is busy.
+fn prepare(arguments: &Arguments, folder: &Path) -> Run {
+    if !arguments.no_build {
+        build();
     }
+    contestant::install("wrk", folder).expect("wrk makes the load");
+    let (had, open_files) = process::raise_open_files(2 * IDLE_STREAMS as u64 + OTHER_FILES);
+    let idle_streams = arguments.idle_streams(open_files);
+    eprintln!(
+        "open files: {had} were allowed, now {open_files}: at most {idle_streams} idle streams through one proxy"
+    );
+    Run {
+        machine: provenance::machine(),
+        load_before: provenance::load(),
+        cores: Cores::split(),
+        open_files,
+        idle_streams,
+    }
+}
+
+/// Each round begins with another and goes the other way round than the one before, so that nobody always follows
+/// the same.
+fn order(round: usize, count: usize) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..count).map(|n| (n + round) % count).collect();
+    if round % 2 == 1 {
+        order.reverse();
+    }
+    order
 }
 
 /// One contestant's turn in a round.
 async fn take(rows: &mut Rows<'_>, running: &Running, arguments: &Arguments, folder: &Path, cores: Cores) {
     let (small, large) = bodies(folder);
     let duration = Duration::from_secs(arguments.seconds());
+    rows.warm_up(running, &small, cores);
     for connections in CONNECTIONS {
         rows.closed(running, "2KiB", &small, Load { connections, duration, cores });
     }
@@ -223,26 +318,31 @@ async fn take(rows: &mut Rows<'_>, running: &Running, arguments: &Arguments, fol
 
 /// How the cost grows with connections, upstreams and conversations; of Warmgate, and beside bare Pingora where
 /// that can be compared.
-async fn grow(arguments: &Arguments, setting: &Setting, first: u16, rows: &mut Vec<Row>) {
+async fn grow(arguments: &Arguments, setting: &Setting, first: u16, measured: &mut Measured) {
     let (small, _) = bodies(&setting.folder);
     let duration = Duration::from_secs(arguments.seconds());
     for name in GROWING.into_iter().filter(|name| arguments.wants(name)) {
         let one = Contestant::start(name, setting).await;
         let Ok(running) = &one.running else { continue };
-        let mut rows = Rows { round: 0, contestant: name, all: rows };
+        let mut rows = Rows { round: 0, contestant: name, all: measured };
+        rows.warm_up(running, &small, setting.cores);
         // The others were measured in the rounds.
         let few = CONNECTIONS.into_iter().filter(|_| arguments.scaling);
         for connections in few.chain([CONNECTIONS_MANY]) {
             rows.closed(running, "2KiB", &small, Load { connections, duration, cores: setting.cores });
         }
-        rows.sessions(running, &small, (arguments.requests(), arguments.sessions()), setting.cores);
+        // Bare Pingora remembers nothing; it is asked for its own memory only where there is time.
+        if name == "warmgate" || arguments.scaling {
+            rows.sessions(running, &small, (arguments.requests(), arguments.sessions()), setting.cores);
+        }
     }
     for count in UPSTREAM_COUNTS {
         for name in GROWING.into_iter().filter(|name| arguments.wants(name)) {
             let one = Contestant::start(name, &setting.over((first..first + count).collect())).await;
             let Ok(running) = &one.running else { continue };
-            let mut rows = Rows { round: 0, contestant: name, all: rows };
+            let mut rows = Rows { round: 0, contestant: name, all: measured };
             rows.at_rest(running, &format!("rest_{count}_upstreams"), Duration::from_secs(4)).await;
+            rows.warm_up(running, &small, setting.cores);
             let load = Load { connections: 64, duration, cores: setting.cores };
             rows.closed(running, &format!("2KiB_{count}_upstreams"), &small, load);
         }
@@ -284,13 +384,5 @@ fn stay_on(core: Option<usize>) {
     if let Some(core) = core {
         let id = std::process::id().to_string();
         let _ = Command::new("taskset").args(["-a", "-p", "-c", &core.to_string(), &id]).output();
-    }
-}
-
-fn drop_processes(contestants: &mut [Contestant]) {
-    for one in contestants {
-        if let Ok(running) = &mut one.running {
-            running.process = None;
-        }
     }
 }

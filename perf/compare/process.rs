@@ -1,15 +1,19 @@
-//! Processes of the run: started on the core they are given, ended by their own ids.
+//! Processes of the run: started on the core they are given, stopped while it is another's turn, ended as groups.
+//!
+//! Each has a process group of its own, so that what it starts ends with it. What a run leaves that was killed itself
+//! is ended by the next.
 
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, kill_process_group, setrlimit};
 
 use crate::usage;
 
@@ -56,8 +60,17 @@ impl Process {
     pub fn start(command: Command, core: Option<usize>, log: PathBuf) -> io::Result<Process> {
         let mut pinned = pinned(command, core);
         let errors = File::create(&log)?;
-        pinned.stdin(Stdio::null()).stdout(errors.try_clone()?).stderr(errors);
+        pinned.stdin(Stdio::null()).stdout(errors.try_clone()?).stderr(errors).process_group(0);
         Ok(Process { child: pinned.spawn()?, log })
+    }
+
+    /// It gets no time until it goes on. What was sent to it waits.
+    pub fn pause(&self) {
+        signal(self.child.id(), Signal::STOP);
+    }
+
+    pub fn go_on(&self) {
+        signal(self.child.id(), Signal::CONT);
     }
 
     /// Why it ended, if it has.
@@ -87,14 +100,57 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        for pid in self.family().into_iter().filter(|pid| *pid != self.child.id()) {
-            if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
+        signal(self.child.id(), Signal::KILL);
+        let _ = self.child.wait();
+    }
+}
+
+/// To all of a group. Its leader was not waited for yet, so its number is nobody else's.
+fn signal(group: u32, signal: Signal) {
+    if let Some(group) = i32::try_from(group).ok().and_then(Pid::from_raw) {
+        let _ = kill_process_group(group, signal);
+    }
+}
+
+/// That this is the only run in its folder, for as long as it lives.
+pub struct Alone {
+    _lock: File,
+}
+
+impl Alone {
+    /// Ends what an earlier run has left: whatever still writes into the folder.
+    pub fn in_folder(folder: &Path) -> io::Result<Alone> {
+        let lock = File::create(folder.join("lock"))?;
+        lock.try_lock().map_err(|_| io::Error::other(format!("another run uses {}", folder.display())))?;
+        let folder = folder.canonicalize()?;
+        let pids = std::fs::read_dir("/proc")?.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        for pid in pids.filter(|pid| writes_into(*pid, &folder)) {
+            eprintln!("an earlier run has left process {pid}; it is ended");
+            if let Some(pid) = Pid::from_raw(pid) {
                 let _ = kill_process(pid, Signal::KILL);
             }
         }
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        Ok(Alone { _lock: lock })
     }
+}
+
+fn writes_into(pid: i32, folder: &Path) -> bool {
+    let outputs = [1, 2].map(|number| std::fs::read_link(format!("/proc/{pid}/fd/{number}")));
+    outputs.iter().flatten().any(|file| file.starts_with(folder))
+}
+
+/// As many open files as are allowed: tells how many there were and are, for us and all we start.
+pub fn raise_open_files(wanted: u64) -> (u64, u64) {
+    let before = getrlimit(Resource::Nofile);
+    let (had, most) = (before.current.unwrap_or(u64::MAX), before.maximum.unwrap_or(u64::MAX));
+    let tries = [
+        Rlimit { current: Some(wanted), maximum: Some(most.max(wanted)) },
+        Rlimit { current: before.maximum, ..before },
+    ];
+    if had < wanted {
+        let _ = tries.into_iter().find(|limit| setrlimit(Resource::Nofile, *limit).is_ok());
+    }
+    (had, getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX))
 }
 
 /// The same command, on that core, to end with this program.

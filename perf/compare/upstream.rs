@@ -8,6 +8,7 @@
 use std::io;
 use std::net::Ipv4Addr;
 use std::sync::LazyLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::{Buf, BytesMut};
@@ -22,6 +23,8 @@ pub const ROLE: &str = "upstream";
 
 pub const CHUNKS: usize = 100;
 pub const CHUNK_EVERY: Duration = Duration::from_millis(10);
+/// Where the number of idle streams is told.
+pub const STANDING: &str = "/perf/standing";
 const READ_BYTES: usize = 64 * 1024;
 const BACKLOG: u32 = 4096;
 
@@ -74,10 +77,15 @@ async fn serve(mut stream: TcpStream) -> io::Result<()> {
     while let Some(request) = Request::read(&mut stream, &mut inbound).await? {
         let dialect = if request.path.starts_with("/api/") { Dialect::Ollama } else { Dialect::OpenAi };
         match request.wants {
+            Wants::Page if request.path == STANDING => {
+                let standing = IDLE.load(Ordering::Relaxed).to_string();
+                stream.write_all(&answer("200 OK", "text/plain", &standing)).await?;
+            }
             Wants::Page => stream.write_all(&page(&request.path)).await?,
             Wants::Whole => stream.write_all(dialect.whole()).await?,
             Wants::Stream => flow(&mut stream, dialect).await?,
             Wants::Idle => {
+                let _standing = Standing::begin();
                 begin(&mut stream, dialect).await?;
                 stream.write_all(&framed(&dialect.chunk())).await?;
                 while stream.read_buf(&mut inbound).await? > 0 {
@@ -88,6 +96,24 @@ async fn serve(mut stream: TcpStream) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+static IDLE: AtomicUsize = AtomicUsize::new(0);
+
+/// An idle stream, for as long as it stands.
+struct Standing;
+
+impl Standing {
+    fn begin() -> Standing {
+        IDLE.fetch_add(1, Ordering::Relaxed);
+        Standing
+    }
+}
+
+impl Drop for Standing {
+    fn drop(&mut self) {
+        IDLE.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 async fn begin(stream: &mut TcpStream, dialect: Dialect) -> io::Result<()> {

@@ -13,6 +13,7 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use crate::body;
 use crate::http1::{Framing, Inbound};
 use crate::process::pinned;
+use crate::upstream::STANDING;
 
 pub const PATH: &str = "/v1/chat/completions";
 
@@ -43,6 +44,19 @@ pub async fn ask(address: SocketAddr, model: &str) -> io::Result<Answer> {
         let (status, framing) = conn.head().await?;
         let body = conn.inbound.body(framing).await?;
         Ok(Answer { status, body: String::from_utf8_lossy(&body).into_owned() })
+    };
+    tokio::time::timeout(ANSWER_MAX, asking).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
+}
+
+/// How many idle streams the upstreams have.
+pub async fn standing(upstream: SocketAddr) -> io::Result<usize> {
+    let asking = async {
+        let mut conn = Conn::open(upstream).await?;
+        let head = format!("GET {STANDING} HTTP/1.1\r\nHost: perf\r\n\r\n");
+        conn.outbound.write_all(head.as_bytes()).await?;
+        let (_, framing) = conn.head().await?;
+        let body = conn.inbound.body(framing).await?;
+        String::from_utf8_lossy(&body).parse().map_err(io::Error::other)
     };
     tokio::time::timeout(ANSWER_MAX, asking).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
 }
