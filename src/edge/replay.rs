@@ -38,8 +38,8 @@ use session::ReplaySession;
 /// something (proxy_h1.rs, `send_permit`): a client that leaves during prefill would go unnoticed.
 const PIECES_MAX: usize = 3;
 
-/// Bodies up to three times this are cut smaller than in thirds.
-const PIECE_BYTES_MIN: usize = 64 * 1024;
+/// A body up to this is one piece, and one up to three times this fewer than three: each costs a write and two wakes.
+const PIECE_BYTES_MIN: usize = 256 * 1024;
 
 /// Of an answer that ends before its first byte, and whose head was kept.
 pub const EMPTY: ErrorType = ErrorType::Custom("Empty");

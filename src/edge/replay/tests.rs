@@ -270,7 +270,8 @@ async fn an_attempt_with_a_header_cannot_be_moved() {
 
 #[test]
 fn no_body_is_cut_into_more_pieces_than_the_pipe_bears() {
-    for bytes in [0_usize, 1, 65_536, 65_537, 3 * 65_536, 3 * 65_536 + 1, 1 << 27, (1 << 27) + 2] {
+    const MIN: usize = PIECE_BYTES_MIN;
+    for bytes in [0, 1, MIN, MIN + 1, 3 * MIN, 3 * MIN + 1, 1 << 27, (1 << 27) + 2] {
         assert!(bytes.div_ceil(piece_bytes(bytes)) <= PIECES_MAX, "{bytes}");
     }
 }
