@@ -1,6 +1,7 @@
 //! What is counted: the pure parts of a request's way, over inputs that are always the same.
 
 use std::hint::black_box;
+use std::sync::Arc;
 
 use warmgate::config::{self, Plan};
 use warmgate::edge::ingress::Ingress;
@@ -78,11 +79,11 @@ fn understood(body: &[u8]) -> Ask {
     peek(body, Endpoint::OpenAiChat).expect("a chat").ask
 }
 
-fn query(ask: Ask) -> Query {
-    Query { ask, tried: Vec::new(), request: 1 }
+fn query(ask: Ask) -> Arc<Query> {
+    Arc::new(Query { ask, tried: Vec::new(), request: 1 })
 }
 
-fn picked(ingress: &Ingress, query: &Query) -> Picked {
+fn picked(ingress: &Ingress, query: &Arc<Query>) -> Picked {
     match pick(&ingress.balancer, &ingress.fleet, query) {
         Placing::Booked(picked) => *picked,
         Placing::Full(_) | Placing::Nobody(_) => panic!("there is room at every node"),

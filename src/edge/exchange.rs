@@ -302,11 +302,12 @@ impl Exchange {
         if chunk.is_empty() {
             return;
         }
+        let now = self.ingress.fleet.now();
         if self.receipt.first_byte_ms.is_none() {
-            self.first_byte();
+            self.first_byte(now);
         }
         if let Some(current) = &self.current {
-            current.heard.note(self.ingress.fleet.now());
+            current.heard.note(now);
         }
         if let Some(observer) = &mut self.observer {
             observer.feed(chunk);
@@ -414,8 +415,8 @@ impl Exchange {
         headers.insert(FLEET_QUEUE_MS, (self.receipt.queue_ms.round() as u64).into());
     }
 
-    fn first_byte(&mut self) {
-        let first_byte_ms = self.elapsed_ms();
+    fn first_byte(&mut self, now: Moment) {
+        let first_byte_ms = self.ms_at(now);
         self.receipt.first_byte_ms = Some(first_byte_ms);
         if let Some(live) = &self.live {
             live.first_byte(first_byte_ms);
@@ -425,7 +426,7 @@ impl Exchange {
         {
             let learnt = current.lease.first_byte(&query.ask);
             let expected = self.receipt.attempts.last().and_then(|attempt| attempt.row.first_token);
-            let took_s = self.ingress.fleet.now().since(self.sent_at).as_secs_f64();
+            let took_s = now.since(self.sent_at).as_secs_f64();
             let error_s = expected.map(|parts| (took_s - parts.total_s()).abs());
             let first = tally::FirstByte { seconds: first_byte_ms / 1000.0, error_s, learnt };
             tally::first_byte(&self.ingress, &current.node, self.served.as_ref(), first);
@@ -433,6 +434,11 @@ impl Exchange {
     }
 
     fn elapsed_ms(&self) -> f64 {
-        self.ingress.fleet.now().since(self.started).as_secs_f64() * 1000.0
+        self.ms_at(self.ingress.fleet.now())
+    }
+
+    /// From its start to that moment.
+    fn ms_at(&self, at: Moment) -> f64 {
+        at.since(self.started).as_secs_f64() * 1000.0
     }
 }

@@ -6,9 +6,11 @@ use std::sync::Arc;
 use pingora_load_balancing::{Backend, LoadBalancer};
 
 use super::lease::Lease;
-use super::selection::{FleetSelection, Seat, key_of};
+use super::selection::{FleetSelection, STEP, Seat};
 use super::shared_fleet::SharedFleet;
+use crate::routing::moment::Moment;
 use crate::routing::select::{Decision, Query, Row, is_translated};
+use crate::routing::warmth::{Warmth, warmth};
 
 /// A chosen and booked upstream.
 pub struct Picked {
@@ -19,6 +21,9 @@ pub struct Picked {
     /// The upstream takes the request only in another dialect than the client's.
     pub is_translated: bool,
     pub decision: Decision,
+    /// What its conversation finds there.
+    pub warmth: Warmth,
+    pub at: Moment,
 }
 
 /// What a pick came to.
@@ -31,20 +36,19 @@ pub enum Placing {
 }
 
 /// Chooses and books an upstream for `query`.
-pub fn pick(balancer: &LoadBalancer<FleetSelection>, fleet: &Arc<SharedFleet>, query: &Query) -> Placing {
-    let key = key_of(query);
-    fleet.booking(|| {
+pub fn pick(balancer: &LoadBalancer<FleetSelection>, fleet: &Arc<SharedFleet>, query: &Arc<Query>) -> Placing {
+    fleet.booking(query, || {
         let booked = RefCell::new(None);
-        // Pingora asks us for each backend in turn, best first, and stops at the first we accept.
+        // Pingora asks us for the backend to be booked, and whether we accept it.
         // What its health checks mean for a node the decision has weighed already.
-        balancer.select_with(&key, usize::MAX, |backend, _| {
+        balancer.select_with(STEP, usize::MAX, |backend, _| {
             let lease = book(backend, fleet, query);
             *booked.borrow_mut() = lease;
             booked.borrow().is_some()
         });
         // A balancer that knows of no backend at all has asked nobody, and nobody has decided.
         let decided = || {
-            fleet.decide(query);
+            fleet.decide_step();
             fleet.take_decision()
         };
         let decision = fleet.take_decision().or_else(decided).unwrap_or_default();
@@ -55,6 +59,8 @@ pub fn pick(balancer: &LoadBalancer<FleetSelection>, fleet: &Arc<SharedFleet>, q
                 model: booked.model,
                 is_translated: booked.is_translated,
                 decision,
+                warmth: booked.warmth,
+                at: booked.at,
             })),
             // A node that has just joined may be known to the fleet before it is to Pingora.
             None if !decision.rows.is_empty() => Placing::Full(decision),
@@ -68,6 +74,8 @@ struct Booked {
     row: Row,
     model: String,
     is_translated: bool,
+    warmth: Warmth,
+    at: Moment,
 }
 
 fn book(backend: &Backend, fleet: &Arc<SharedFleet>, query: &Query) -> Option<Booked> {
@@ -81,7 +89,8 @@ fn book(backend: &Backend, fleet: &Arc<SharedFleet>, query: &Query) -> Option<Bo
             state.retries.request(now);
         }
         let lease = Lease::new(upstream, state.book(&row, &query.ask, now), fleet.clone());
-        Some(Booked { lease, row, model, is_translated })
+        let warmth = warmth(state, &query.ask, decision, &row, now);
+        Some(Booked { lease, row, model, is_translated, warmth, at: now })
     });
     booked.flatten()
 }

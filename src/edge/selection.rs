@@ -1,8 +1,8 @@
 //! Pingora's way into the core: a `BackendSelection` that yields upstreams best first.
 //!
-//! The request's facts travel in the key (a `Query`, encoded); the live state is reached through the
-//! `Seat` in each backend's extensions. A selection is rebuilt at every change of membership and holds
-//! nothing of its own. A key that is no query yields nothing.
+//! The request's facts travel in the key (a `Query`, encoded), or where Warmgate itself books, beside it, with an
+//! empty key; the live state is reached through the `Seat` in each backend's extensions. A selection is rebuilt at
+//! every change of membership and holds nothing of its own. A key that is no query yields nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -45,6 +45,9 @@ pub fn key_of(query: &Query) -> Vec<u8> {
     postcard::to_extend(query, room).unwrap_or_default()
 }
 
+/// The key by which the query of the running step is meant.
+pub const STEP: &[u8] = &[];
+
 /// What most keys need besides the links of their conversation, and what one of these does at most.
 const KEY_BYTES: usize = 160;
 const LINK_BYTES: usize = 16;
@@ -67,20 +70,33 @@ impl BackendSelection for FleetSelection {
     }
 
     fn iter(self: &Arc<Self>, key: &[u8]) -> FleetIter {
-        let query = postcard::from_bytes::<Query>(key).ok();
-        let order = self.fleet.as_ref().zip(query).map(|(fleet, query)| fleet.decide(&query)).unwrap_or_default();
-        FleetIter { selection: self.clone(), order: order.into_iter() }
+        let decode = || postcard::from_bytes::<Query>(key).ok();
+        let order = match &self.fleet {
+            Some(fleet) if key == STEP => Order::One(fleet.decide_step()),
+            Some(fleet) => Order::All(decode().map(|query| fleet.decide(&query)).unwrap_or_default().into_iter()),
+            None => Order::One(None),
+        };
+        FleetIter { selection: self.clone(), order }
     }
 }
 
 /// The upstreams of one decision, best first.
 pub struct FleetIter {
     selection: Arc<FleetSelection>,
-    order: std::vec::IntoIter<UpstreamId>,
+    order: Order,
+}
+
+enum Order {
+    All(std::vec::IntoIter<UpstreamId>),
+    One(Option<UpstreamId>),
 }
 
 impl BackendIter for FleetIter {
     fn next(&mut self) -> Option<&Backend> {
-        self.order.find_map(|id| self.selection.seats.get(&id))
+        let seats = &self.selection.seats;
+        match &mut self.order {
+            Order::All(order) => order.find_map(|id| seats.get(&id)),
+            Order::One(only) => seats.get(&only.take()?),
+        }
     }
 }

@@ -6,7 +6,7 @@
 //! across an await: nothing in here is async.
 
 use std::cell::RefCell;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::ReentrantMutex;
 use tokio::sync::Notify;
@@ -29,15 +29,22 @@ pub struct SharedFleet {
 
 struct State {
     fleet: Fleet,
+    /// Of the running critical section, where it is one that books.
+    step: Option<Step>,
     /// What the selection of the running critical section found.
     decision: Option<Decision>,
-    /// Only who can be booked is wanted of it.
-    books: bool,
+}
+
+/// What is decided and booked in one step: the query goes by here, since a key would have to be written and read
+/// for each request, and all of it happens at one moment.
+struct Step {
+    query: Arc<Query>,
+    at: Moment,
 }
 
 impl SharedFleet {
     pub fn new(rules: Rules) -> SharedFleet {
-        let state = State { fleet: Fleet::new(rules), decision: None, books: false };
+        let state = State { fleet: Fleet::new(rules), step: None, decision: None };
         SharedFleet {
             clock: Clock::start(),
             state: ReentrantMutex::new(RefCell::new(state)),
@@ -58,12 +65,12 @@ impl SharedFleet {
         work(&mut state.fleet, self.clock.now())
     }
 
-    /// The same for work that decides and books: the one that is admitted is all that `decide` returns.
-    pub fn booking<T>(&self, work: impl FnOnce() -> T) -> T {
+    /// Runs `work`, which decides `query` and books: the one that is admitted is all that `decide_step` returns.
+    pub fn booking<T>(&self, query: &Arc<Query>, work: impl FnOnce() -> T) -> T {
         self.in_one_step(|| {
-            self.state.lock().borrow_mut().books = true;
+            self.state.lock().borrow_mut().step = Some(Step { query: query.clone(), at: self.clock.now() });
             let done = work();
-            self.state.lock().borrow_mut().books = false;
+            self.state.lock().borrow_mut().step = None;
             done
         })
     }
@@ -90,16 +97,20 @@ impl SharedFleet {
         });
     }
 
-    /// Decides `query`, keeps the decision for `take_decision`, and returns the upstreams in order.
+    /// Decides `query` and returns the upstreams in order.
     pub fn decide(&self, query: &Query) -> Vec<UpstreamId> {
+        self.with(|fleet, now| decide(fleet, query, now).rows.iter().map(|row| row.upstream).collect())
+    }
+
+    /// Decides the query of the running step, keeps the decision for `take_decision`, and returns whom to book.
+    pub fn decide_step(&self) -> Option<UpstreamId> {
         let state = self.state.lock();
         let mut state = state.borrow_mut();
-        let decision = decide(&state.fleet, query, self.clock.now());
-        let books = std::mem::take(&mut state.books);
-        let wanted = |row: &&Row| !books || decision.admitted == Some(row.holding);
-        let order = decision.rows.iter().filter(wanted).map(|row| row.upstream).collect();
-        state.decision = Some(decision);
-        order
+        let State { fleet, step, decision } = &mut *state;
+        let step = step.as_ref()?;
+        let made = decision.insert(decide(fleet, &step.query, step.at));
+        let admitted = |row: &&Row| made.admitted == Some(row.holding);
+        made.rows.iter().find(admitted).map(|row| row.upstream)
     }
 
     /// The decision made in this critical section.
@@ -107,11 +118,11 @@ impl SharedFleet {
         self.state.lock().borrow_mut().decision.take()
     }
 
-    /// Reads the decision made in this critical section, together with the fleet.
+    /// Reads the decision made in this critical section, together with the fleet, at the moment of the step.
     pub fn with_decision<T>(&self, work: impl FnOnce(&mut Fleet, &Decision, Moment) -> T) -> Option<T> {
         let state = self.state.lock();
         let mut state = state.borrow_mut();
-        let State { fleet, decision, .. } = &mut *state;
-        decision.as_ref().map(|decision| work(fleet, decision, self.clock.now()))
+        let State { fleet, step, decision } = &mut *state;
+        step.as_ref().zip(decision.as_ref()).map(|(step, decision)| work(fleet, decision, step.at))
     }
 }

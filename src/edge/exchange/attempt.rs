@@ -21,7 +21,6 @@ use crate::routing::fleet::{Fleet, Outcome};
 use crate::routing::name::Naming;
 use crate::routing::retry::{self, Cause, Phase};
 use crate::routing::select::{Decision, Elsewhere, elsewhere};
-use crate::routing::warmth::warmth;
 
 impl Exchange {
     /// Chooses and books the node for the next attempt; waits for one where all that could serve are busy.
@@ -79,10 +78,9 @@ impl Exchange {
 
     /// Takes the chosen node for the current attempt.
     fn settle(&mut self, picked: Picked) -> Result<Arc<Node>, Refusal> {
-        let Picked { lease, row, model, is_translated, decision } = picked;
+        let Picked { lease, row, model, is_translated, decision, warmth, at } = picked;
         let query = self.query.as_ref().ok_or(Refusal::Internal)?;
         let node = self.ingress.node(row.upstream).ok_or(Refusal::Internal)?;
-        let warmth = self.ingress.fleet.with(|fleet, now| warmth(fleet, &query.ask, &decision, &row, now));
         (self.receipt.affinity, self.receipt.lost) = (warmth.name(), warmth.lost());
         if let Some(live) = &self.live {
             live.placed(row.upstream, self.receipt.affinity);
@@ -102,7 +100,7 @@ impl Exchange {
             success: false,
             heard: Heard::default(),
         });
-        let placed_ms = self.elapsed_ms();
+        let placed_ms = self.ms_at(at);
         self.receipt.attempts.push(Attempt::new(row, decision, placed_ms));
         Ok(node)
     }

@@ -19,7 +19,9 @@ impl Exchange {
         self.receipt.cached_tokens =
             observed.cached_tokens.map(|told| told.min(observed.prompt_tokens.map_or(told, prompt)));
         self.receipt.output_tokens = observed.output_tokens.map(output);
-        if let (Some(current), Some(query)) = (&self.current, &self.query) {
+        if let (Some(current), Some(query)) = (&self.current, &self.query)
+            && (observed.context.is_some() || observed.response_id.is_some())
+        {
             let (ask, upstream) = (&query.ask, current.node.id);
             self.ingress.fleet.with(|fleet, now| {
                 observed.context.into_iter().for_each(|context| fleet.learn_context(ask, context, upstream, now));
