@@ -66,6 +66,7 @@ pub mod shared_fleet;
 pub mod shutdown;
 pub mod site;
 pub mod snapshot;
+mod spelling;
 pub mod standing;
 pub mod state;
 pub mod state_file;

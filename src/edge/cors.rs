@@ -10,13 +10,15 @@ use async_trait::async_trait;
 use http::header::{
     ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_REQUEST_METHOD, ORIGIN, VARY,
 };
-use http::{HeaderValue, Method};
+use http::{HeaderName, HeaderValue, Method};
 use pingora::http::{RequestHeader, ResponseHeader};
 use pingora::modules::http::{HttpModule, HttpModuleBuilder, Module};
 use pingora_core::Result;
 
 use super::ingress::Ingress;
 use crate::config::{Cors, Plan};
+
+const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// A browser asks whether a page may send a request, before it sends that.
 pub fn is_preflight(request: &RequestHeader) -> bool {
@@ -37,7 +39,7 @@ pub fn is_of_foreign_page(cors: &Cors, request: &RequestHeader) -> bool {
     if matches!(request.method, Method::GET | Method::HEAD | Method::OPTIONS) {
         return false;
     }
-    let site = request.headers.get("sec-fetch-site").map(|site| site.as_bytes());
+    let site = request.headers.get(FETCH_SITE).map(|site| site.as_bytes());
     match request.headers.get(ORIGIN) {
         Some(_) => leave(cors, request).is_none(),
         None => site.is_some_and(|site| site != b"none"),

@@ -28,6 +28,7 @@ use super::receipt::Receipt;
 use super::refusal::Refusal;
 use super::replay::Replay;
 use super::request_id;
+use super::spelling;
 use super::tally;
 use super::tenants::{Admitted, Tenant};
 use super::trace::Trace;
@@ -202,13 +203,16 @@ impl Exchange {
         self.trace = Trace::begin(head, &self.plan.tracing);
         self.receipt.trace_id = self.trace.id();
         self.dialect = Dialect::of_path(path);
-        self.receipt.path = path.chars().take(MAX_PATH_CHARS).collect();
+        self.receipt.path = match path.len() {
+            0..=MAX_PATH_CHARS => path.to_owned(),
+            _ => path.chars().take(MAX_PATH_CHARS).collect(),
+        };
     }
 
     /// The request is understood.
     pub fn understood(&mut self, ask: Ask, payload: Payload) {
         let key = session::conversation(&ask).filter(|_| ask.endpoint.is_conversation());
-        self.receipt.session = key.map(|key| format!("{key:016x}"));
+        self.receipt.session = key.map(|key| spelling::hex([key]));
         self.receipt.model = ask.model.clone();
         self.receipt.stream = ask.stream;
         self.receipt.prompt_tokens_estimated = ask.prompt_tokens;

@@ -11,10 +11,11 @@ use http::request::Parts;
 use http::response::Parts as AnswerParts;
 use http::{HeaderMap, HeaderName, HeaderValue, Uri, Version};
 use pingora::http::{RequestHeader, ResponseHeader};
-use pingora_core::{ErrorType, OrErr, Result};
+use pingora_core::{ErrorType, OkOrErr, OrErr, Result};
 use pingora_proxy::Session;
 
 use super::node::Node;
+use super::spelling;
 use super::target::Target;
 use crate::config::TrustedPeers;
 
@@ -143,8 +144,9 @@ pub fn address(request: &mut Parts, target: &Target) -> Result<()> {
         headers.remove(name);
     }
     let hops = hops_of(headers).saturating_add(1);
-    headers.insert(HOPS_NAME, hops.into());
-    headers.insert(HOST, value(target.authority())?);
+    headers.insert(HOPS_NAME, if hops == 1 { HeaderValue::from_static("1") } else { hops.into() });
+    let host = target.host().or_err(ErrorType::InvalidHTTPHeader, "no header can carry the upstream's name")?;
+    headers.insert(HOST, host);
     if let Some(key) = target.authorization().filter(|_| !target.forwards_keys) {
         headers.insert(AUTHORIZATION, value(&key)?);
     }
@@ -202,7 +204,7 @@ fn introduce_for(request: &mut Parts, peer: Option<IpAddr>, spoken: &'static str
     let given = [
         (FORWARDED_HOST, said(FORWARDED_HOST).or(host)),
         (FORWARDED_PROTO, Some(scheme)),
-        (FORWARDED_FOR, client.and_then(|address| HeaderValue::try_from(address.to_string()).ok())),
+        (FORWARDED_FOR, client.and_then(|address| HeaderValue::try_from(spelling::address(address)).ok())),
     ];
     if !is_believed {
         let of_users = headers.keys().filter(|name| tells_of_user(name.as_str()));

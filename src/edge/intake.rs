@@ -154,7 +154,7 @@ async fn parse(
 }
 
 /// By which clients say that nobody waits for the answer. It can only lower a request.
-const PRIORITY: &str = "x-fleet-priority";
+const PRIORITY: HeaderName = HeaderName::from_static("x-fleet-priority");
 
 fn priority(session: &Session) -> Priority {
     match header_text(session, PRIORITY) {
@@ -164,7 +164,7 @@ fn priority(session: &Session) -> Priority {
 }
 
 /// By which clients say that a stream which is cut shall stay cut.
-const RESUME: &str = "x-fleet-resume";
+const RESUME: HeaderName = HeaderName::from_static("x-fleet-resume");
 
 fn may_resume(session: &Session, exchange: &Exchange) -> bool {
     let refuses = header_text(session, RESUME).is_some_and(|said| said.eq_ignore_ascii_case("off"));

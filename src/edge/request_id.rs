@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use once_cell::sync::Lazy;
 
+use super::spelling;
 use crate::routing::chain::{hash_text, mix};
 
 const MAX_GIVEN_CHARS: usize = 128;
@@ -19,7 +20,7 @@ pub fn accept_or_make(given: Option<&str>) -> String {
         Some(id) => id.to_string(),
         None => {
             let n = NEXT.fetch_add(1, Ordering::Relaxed);
-            format!("{:016x}{:016x}", mix(*SEED, n), mix(!*SEED, n))
+            spelling::hex([mix(*SEED, n), mix(!*SEED, n)])
         }
     }
 }

@@ -41,7 +41,8 @@ pub struct Roster {
 pub struct Nodes {
     /// In the order of the configuration.
     all: Vec<Arc<Node>>,
-    by_id: HashMap<UpstreamId, Arc<Node>>,
+    /// The same in the order of their ids, to be found by them.
+    by_id: Vec<Arc<Node>>,
     left: VecDeque<Arc<Node>>,
     names: Vec<Arc<Name>>,
 }
@@ -188,11 +189,14 @@ impl Nodes {
             _ => node,
         };
         let all: Vec<Arc<Node>> = sites.iter().flat_map(Node::all_of).map(node_of).collect();
-        let by_id: HashMap<_, _> = all.iter().map(|node| (node.id, node.clone())).collect();
-        let gone = before.all.iter().filter(|node| !by_id.contains_key(&node.id));
+        let mut by_id = all.clone();
+        by_id.sort_by_key(|node| node.id);
+        let mut nodes = Nodes { all, by_id, left: VecDeque::new(), names };
+        let gone = before.all.iter().filter(|node| nodes.here(node.id).is_none());
         let mut left: VecDeque<Arc<Node>> = before.left.iter().chain(gone).cloned().collect();
         left.drain(..left.len().saturating_sub(LEFT_MAX));
-        Nodes { all, by_id, left, names }
+        nodes.left = left;
+        nodes
     }
 
     pub fn iter(&self) -> std::slice::Iter<'_, Arc<Node>> {
@@ -211,7 +215,7 @@ impl Nodes {
 
     /// A row that has not left.
     pub fn here(&self, id: UpstreamId) -> Option<&Arc<Node>> {
-        self.by_id.get(&id)
+        self.by_id.binary_search_by_key(&id, |node| node.id).ok().map(|at| &self.by_id[at])
     }
 
     /// Rows that left not long ago.

@@ -11,6 +11,7 @@ use std::hash::{Hash, Hasher};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use http::HeaderValue;
 use pingora_core::protocols::tls::CaType;
 use pingora_core::upstreams::peer::HttpPeer;
 use pingora_core::utils::tls::{CertKey, WrappedX509, parse_x509};
@@ -25,6 +26,8 @@ pub struct Target {
     url: UpstreamUrl,
     /// The value of the `Host` header.
     authority: String,
+    /// The same, ready to be sent; `None`: no header can carry it.
+    host: Option<HeaderValue>,
     /// Without a trailing slash and without a trailing `/v1`; empty for the root.
     base_path: String,
     bearer: Option<String>,
@@ -48,9 +51,11 @@ struct Secured {
 impl Target {
     pub fn of(url: &UpstreamUrl) -> Target {
         let base = url.path.strip_suffix("/v1").unwrap_or(&url.path);
+        let authority = authority(url);
         Target {
             url: url.clone(),
-            authority: authority(url),
+            host: HeaderValue::from_str(&authority).ok(),
+            authority,
             base_path: base.trim_end_matches('/').to_string(),
             bearer: None,
             forwards_keys: false,
@@ -101,6 +106,10 @@ impl Target {
     /// The value of the `Host` header: without the port where that is the scheme's own.
     pub fn authority(&self) -> &str {
         &self.authority
+    }
+
+    pub fn host(&self) -> Option<HeaderValue> {
+        self.host.clone()
     }
 
     /// The value of the `Authorization` header, if one is sent.
