@@ -2,6 +2,8 @@
 //!
 //! Ollama's names fold, other engines' do not. A place is used again once nothing refers to it.
 
+use std::cell::LazyCell;
+
 use super::{Fleet, HoldingId, MAX_HOLDINGS, PLACES_AT_REST, UpstreamId};
 use crate::routing::name::{self, Naming};
 use crate::routing::upstream::Holding;
@@ -10,17 +12,20 @@ impl Fleet {
     /// The holdings that a client's name means, one an upstream at most, in order of upstream.
     pub(in crate::routing) fn holders(&self, model: &str) -> Vec<HoldingId> {
         let exact = self.exact.get(model).map_or(&[][..], Vec::as_slice);
-        let spellings = self.folded.get(&name::fold(model)).map_or(&[][..], Vec::as_slice);
+        let spellings = match self.folded.is_empty() {
+            true => &[][..],
+            false => self.folded.get(&name::fold(model)).map_or(&[][..], Vec::as_slice),
+        };
         let mut holders = Vec::with_capacity(exact.len() + spellings.len());
         holders.extend_from_slice(exact);
         let same_upstream = |a: &HoldingId, b: &HoldingId| self.holding(*a).upstream == self.holding(*b).upstream;
-        let canonical = name::canonical(model);
+        let canonical = LazyCell::new(|| name::canonical(model));
         for group in spellings.chunk_by(same_upstream) {
             if let [only] = group {
                 holders.push(*only);
                 continue;
             }
-            let to_the_letter = group.iter().find(|id| name::canonical(&self.holding(**id).name) == canonical);
+            let to_the_letter = group.iter().find(|id| name::canonical(&self.holding(**id).name) == *canonical);
             holders.extend(to_the_letter);
         }
         holders

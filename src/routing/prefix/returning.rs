@@ -54,8 +54,10 @@ impl Returning {
     }
 
     fn add_up(&mut self) {
-        for (step, longer) in self.longer.iter_mut().enumerate() {
-            *longer = self.pauses.iter().skip(step).sum();
+        let mut sum = 0.0;
+        for (longer, count) in self.longer.iter_mut().zip(&self.pauses).rev() {
+            sum += count;
+            *longer = sum;
         }
     }
 

@@ -70,7 +70,7 @@ pub fn judge(
 struct Around<'a> {
     prospects: Prospects<'a>,
     pinned: Option<UpstreamId>,
-    typical: Typical,
+    typical: Typical<'a>,
     now: Moment,
 }
 

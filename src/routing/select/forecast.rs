@@ -3,6 +3,8 @@
 //! The wait is for the prompts ahead, and where all slots are taken, until one comes free. It is worked out
 //! from this node's own speeds, else from what is typical of the model in the fleet.
 
+use std::cell::Cell;
+
 use super::Offer;
 use crate::routing::ask::Ask;
 use crate::routing::candidate::FirstToken;
@@ -13,37 +15,63 @@ use crate::routing::moment::Moment;
 use crate::routing::upstream::{Holding, Slots, Upstream};
 
 /// The middle speeds of a model over its holders; `None`: nobody has shown any.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Typical {
+pub struct Typical<'a> {
     pub cost: Option<Cost>,
-    answer_s: Option<f64>,
     pub load_s: Option<f64>,
-    read_s: Option<f64>,
+    /// What is only wanted where slots are taken is worked out when it is.
+    answer_s: Later,
+    read_s: Later,
+    holders: &'a [Offer<'a>],
+    max_output_tokens: Option<u32>,
 }
 
-impl Typical {
-    pub fn of(holders: &[Offer], ask: &Ask) -> Typical {
+impl<'a> Typical<'a> {
+    pub fn of(holders: &'a [Offer<'a>], ask: &Ask) -> Typical<'a> {
         let speeds = || holders.iter().map(|offer| &offer.model.speed);
         let whole = Work::of(ask.prompt_tokens, 0);
-        let mut costs: Vec<(f64, Cost)> =
-            speeds().filter_map(|speed| speed.prefill()).map(|cost| (cost.seconds(whole), cost)).collect();
+        let mut costs: Vec<(f64, Cost)> = Vec::with_capacity(holders.len());
+        costs.extend(speeds().filter_map(|speed| speed.prefill()).map(|cost| (cost.seconds(whole), cost)));
         let middle = costs.len().saturating_sub(1) / 2;
         let cost = (!costs.is_empty()).then(|| costs.select_nth_unstable_by(middle, |a, b| a.0.total_cmp(&b.0)).1.1);
         Typical {
             cost,
-            answer_s: median(speeds().filter_map(|speed| speed.answer_s(ask.max_output_tokens))),
             load_s: median(speeds().filter_map(|speed| speed.load_s())),
-            read_s: median(speeds().filter_map(|speed| speed.read_s())),
+            answer_s: Later::default(),
+            read_s: Later::default(),
+            holders,
+            max_output_tokens: ask.max_output_tokens,
         }
     }
 
     pub fn is_known(&self) -> bool {
-        self.cost.is_some() || self.answer_s.is_some() || self.load_s.is_some()
+        self.cost.is_some() || self.load_s.is_some() || self.answer_s().is_some()
     }
 
     /// With a guess where nothing is known, for policies that have nothing else to go by.
-    pub fn or_assumed(self) -> Typical {
+    pub fn or_assumed(self) -> Typical<'a> {
         Typical { cost: self.cost.or(Some(Cost::ASSUMED)), load_s: self.load_s.or(Some(LOAD_S)), ..self }
+    }
+
+    fn answer_s(&self) -> Option<f64> {
+        let speeds = self.holders.iter().map(|offer| &offer.model.speed);
+        self.answer_s.get(|| median(speeds.filter_map(|speed| speed.answer_s(self.max_output_tokens))))
+    }
+
+    fn read_s(&self) -> Option<f64> {
+        let speeds = self.holders.iter().map(|offer| &offer.model.speed);
+        self.read_s.get(|| median(speeds.filter_map(|speed| speed.read_s())))
+    }
+}
+
+/// What is worked out when it is first asked for.
+#[derive(Default)]
+struct Later(Cell<Option<Option<f64>>>);
+
+impl Later {
+    fn get(&self, work: impl FnOnce() -> Option<f64>) -> Option<f64> {
+        let known = self.0.get().unwrap_or_else(work);
+        self.0.set(Some(known));
+        known
     }
 }
 
@@ -62,9 +90,8 @@ pub struct Forecast<'a> {
     slots: u32,
     foreign: u32,
     cost: Cost,
-    answer_s: f64,
     load_s: f64,
-    read_s: f64,
+    typical: &'a Typical<'a>,
     now: Moment,
 }
 
@@ -74,7 +101,7 @@ impl<'a> Forecast<'a> {
         (holding, upstream): (&'a Holding, &'a Upstream),
         slots: Slots,
         foreign: u32,
-        typical: &Typical,
+        typical: &'a Typical<'a>,
         now: Moment,
     ) -> Forecast<'a> {
         let speed = &holding.speed;
@@ -85,9 +112,8 @@ impl<'a> Forecast<'a> {
             slots: slots.count,
             foreign,
             cost: speed.prefill().or(typical.cost).unwrap_or_default(),
-            answer_s: speed.answer_s(None).or(typical.answer_s).unwrap_or(0.0),
             load_s: speed.load_s().or(typical.load_s).unwrap_or(0.0),
-            read_s: speed.read_s().or(typical.read_s).unwrap_or(0.0),
+            typical,
             now,
         }
     }
@@ -144,29 +170,32 @@ impl<'a> Forecast<'a> {
 
     /// When a slot comes free for it, after all who came before.
     fn slot_s(&self, slots: usize, foreign: u32) -> f64 {
+        let speed = &self.holding.speed;
+        let answer_s = speed.answer_s(None).or_else(|| self.typical.answer_s()).unwrap_or(0.0);
         let mut computed_s = 0.0;
         let mut ends: Vec<f64> = Vec::with_capacity(slots.min(self.holding.running as usize + foreign as usize));
-        let answering = self.holding.answers.iter().map(|(_, since)| left_s(self.answer_s, *since, self.now));
+        let answering = self.holding.answers.iter().map(|(_, since)| left_s(answer_s, *since, self.now));
         // Nobody knows how far other people's are.
         let counted = foreign.min(COUNTED_MAX);
-        let others = (0..counted).map(|_| self.answer_s / 2.0);
+        let others = (0..counted).map(|_| answer_s / 2.0);
         for end in answering.chain(others) {
             take(&mut ends, slots, end);
         }
         for work in self.holding.line.works() {
             computed_s += self.cost.seconds(work);
             let began = if ends.len() < slots { 0.0 } else { earliest(&ends) };
-            let end = (began + self.cost.seconds(work)).max(computed_s) + self.answer_s;
+            let end = (began + self.cost.seconds(work)).max(computed_s) + answer_s;
             replace_earliest(&mut ends, slots, end);
         }
         let waiting = self.holding.waiting.saturating_add(self.holding.others.waiting);
+        let read_s = if waiting > 0 { speed.read_s().or_else(|| self.typical.read_s()).unwrap_or(0.0) } else { 0.0 };
         for _ in 0..waiting.min(COUNTED_MAX) {
             let began = if ends.len() < slots { 0.0 } else { earliest(&ends) };
-            replace_earliest(&mut ends, slots, began + self.read_s + self.answer_s);
+            replace_earliest(&mut ends, slots, began + read_s + answer_s);
         }
         let beyond = f64::from(foreign - counted) / 2.0 + f64::from(waiting.saturating_sub(COUNTED_MAX));
         let free_s = if ends.len() < slots { 0.0 } else { earliest(&ends) };
-        free_s + beyond * self.answer_s / slots as f64
+        free_s + beyond * answer_s / slots as f64
     }
 }
 
