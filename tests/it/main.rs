@@ -74,6 +74,7 @@ mod management;
 mod manners;
 mod metric_table;
 mod mounted;
+mod pipelined;
 mod purity;
 mod queries;
 mod reload;
