@@ -179,6 +179,18 @@ fn expects_continue(session: &Session) -> bool {
         && expects.is_some_and(|v| v.as_bytes().eq_ignore_ascii_case(b"100-continue"))
 }
 
+/// Tells a client that waits for it to send a body which streams through. Called when a node has been reached: some say
+/// nothing before they have the body, and the client would wait for as long as it cares to.
+pub async fn invite(session: &mut Session) -> pingora_core::Result<()> {
+    if !expects_continue(session) || session.response_written().is_some() {
+        return Ok(());
+    }
+    match send_continue(session).await {
+        Err(BodyError::ClientGone(error)) => Err(error),
+        _ => Ok(()),
+    }
+}
+
 async fn send_continue(session: &mut Session) -> Result<(), BodyError> {
     // Pingora takes any answer written before the end of the body, even this one, as a reason to
     // close the connection afterwards, unless told otherwise.

@@ -158,6 +158,13 @@ impl ProxyHttp for Gateway {
         request: &mut RequestHeader,
         exchange: &mut Context,
     ) -> Result<()> {
+        if exchange.streams_body() {
+            body::invite(session).await?;
+            // It has been met.
+            for head in [session.req_header_mut(), request] {
+                head.remove_header(&http::header::EXPECT);
+            }
+        }
         headers::edit(request, |parts| {
             headers::introduce(parts, session, &exchange.plan.trusted_peers);
             exchange.address(parts)

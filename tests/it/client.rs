@@ -191,6 +191,12 @@ impl Conn {
         self.reply(request).await
     }
 
+    /// The same, where the answer may come before all is sent.
+    pub async fn exchange_body(mut self, request: &Request) -> Reply {
+        let _ = within("room to write", self.outbound.write_all(&request.body_bytes())).await;
+        self.reply(request).await
+    }
+
     /// Reads the head of the answer to a request that was sent.
     pub async fn reply(mut self, request: &Request) -> Reply {
         let what = format!("an answer to {} {}", request.method, request.path);

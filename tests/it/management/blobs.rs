@@ -65,21 +65,51 @@ async fn cat_10_a_large_blob_is_never_held() {
 }
 
 #[tokio::test]
-async fn cat_10_a_client_that_expects_to_be_told_is_told_by_the_node() {
+async fn cat_10_a_client_that_expects_to_be_told_to_go_on_is_told_once_a_node_is_reached() {
     let duo = Duo::new().await;
-    let [good, bad] = [1, 2].map(|n| Request::post(&path(n), vec![b'x'; 1000]).header("Expect", "100-continue"));
+    let expecting = |n| Request::post(&path(n), vec![b'x'; 2 << 20]).header("Expect", "100-continue");
     let mut conn = duo.gate.connect().await;
-    conn.send_head(&good).await;
+    conn.send_head(&expecting(1)).await;
     assert_eq!(conn.interim().await, 100);
-    assert_eq!(conn.send_body(&good).await.status, 201);
+    assert_eq!(conn.send_body(&expecting(1)).await.status, 201);
 
+    // One that says nothing before it has the whole body.
+    for node in [&duo.n1, &duo.n2] {
+        node.next(Script::json(201, &json!({})));
+    }
+    let mut conn = duo.gate.connect().await;
+    conn.send_head(&expecting(2)).await;
+    assert_eq!(conn.interim().await, 100);
+    assert_eq!(conn.send_body(&expecting(2)).await.status, 201);
+    let asked = if duo.n1.count() == 1 { &duo.n1 } else { &duo.n2 };
+    let record = asked.request(0).await;
+    assert_eq!((record.head.get("expect"), record.body.len()), (None, 2 << 20), "it was met here");
+}
+
+#[tokio::test]
+async fn cat_10_a_client_that_was_told_to_go_on_still_gets_an_early_refusal() {
+    let duo = Duo::new().await;
     let refusal = Script::json(507, &json!({"error": "no space left"})).before_body();
     duo.n1.next(refusal.clone());
     duo.n2.next(refusal);
+    let request = Request::post(&path(1), vec![b'x'; 4 << 20]).header("Expect", "100-continue");
     let mut conn = duo.gate.connect().await;
-    conn.send_head(&bad).await;
-    let mut reply = conn.reply(&bad).await;
+    conn.send_head(&request).await;
+    assert_eq!(conn.interim().await, 100);
+    let mut reply = conn.exchange_body(&request).await;
     assert_eq!((reply.status, reply.json().await), (507, json!({"error": "no space left"})));
+}
+
+#[tokio::test]
+async fn cat_10_a_client_that_expects_to_be_told_sends_nothing_where_no_node_is_reached() {
+    let mut duo = Duo::new().await;
+    duo.n1.kill().await;
+    duo.n2.kill().await;
+    let request = Request::post(&path(1), vec![b'x'; 1000]).header("Expect", "100-continue");
+    let mut conn = duo.gate.connect().await;
+    conn.send_head(&request).await;
+    let reply = conn.reply(&request).await;
+    assert!(matches!(reply.status, 502 | 503), "{}", reply.status);
 }
 
 #[tokio::test]
