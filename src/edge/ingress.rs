@@ -78,6 +78,8 @@ pub struct Ingress {
     pub spans: Spans,
     /// One plan at a time is put in force.
     applying: Mutex<()>,
+    /// One state at a time is written, the latest last.
+    pub state_writes: Mutex<()>,
 }
 
 /// For a whole request body to arrive, however large.
@@ -135,6 +137,7 @@ impl Ingress {
             reloads: Reloads::default(),
             spans: Spans::default(),
             applying: Mutex::default(),
+            state_writes: Mutex::default(),
         })
     }
 

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use super::ingress::Ingress;
 use super::node::Node;
 use super::reload::{Cause, Reloader};
+use super::state_file;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Order {
@@ -40,16 +41,29 @@ impl Order {
     }
 
     /// Carries it out; gives a status and what came of it.
-    pub async fn carry_out(&self, ingress: &Ingress, reloader: &Reloader) -> (u16, Value) {
+    pub async fn carry_out(&self, ingress: &Arc<Ingress>, reloader: &Reloader) -> (u16, Value) {
         match self {
             Order::Reload => {
                 let record = reloader.reload(Cause::Request).await;
                 (record.status(), record.to_json())
             }
-            Order::Drain(name) => drain(ingress, name, true),
-            Order::Resume(name) => drain(ingress, name, false),
+            Order::Drain(name) => drain_and_keep(ingress, name, true).await,
+            Order::Resume(name) => drain_and_keep(ingress, name, false).await,
         }
     }
+}
+
+/// Whoever has the answer knows that it holds, even if the process is killed the moment after.
+async fn drain_and_keep(ingress: &Arc<Ingress>, name: &str, drain: bool) -> (u16, Value) {
+    let (status, mut told) = self::drain(ingress, name, drain);
+    let written = match status {
+        200 => state_file::save_apart(ingress.clone()).await,
+        _ => Ok(()),
+    };
+    if let (Err(why), Some(lines)) = (written, told["lines"].as_array_mut()) {
+        lines.push(format!("it is not kept over a restart: the state file cannot be written: {why}").into());
+    }
+    (status, told)
 }
 
 fn drain(ingress: &Ingress, name: &str, drain: bool) -> (u16, Value) {

@@ -279,7 +279,8 @@ fn clean_up(ingress: &Ingress, place: Option<&Path>) {
     if ingress.departure.has_successor() {
         return;
     }
-    state_file::save(ingress);
+    // Whatever fails has been said.
+    let _ = state_file::save(ingress);
     let plan = ingress.plan();
     for path in plan.server.pid_file.as_deref().into_iter().chain(place) {
         let _ = fs::remove_file(path);

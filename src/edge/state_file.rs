@@ -3,10 +3,12 @@
 //! A head with the version, the time and a checksum, then the core's snapshot with the nodes' names, and the names
 //! that an operator drains: these do not age, and hold until somebody resumes them. It is a
 //! help and never a need: what cannot be read is left alone with a line in the log, and written anew. The
-//! file comes into place whole, and only its owner can read it.
+//! file comes into place whole, and only its owner can read it. It is written now and then, at an orderly end, and when
+//! an operator drains something or lets it in again, before he is answered. What stands in its place and is no file
+//! is never opened nor replaced.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -128,12 +130,21 @@ pub fn tell(from: &str, recalled: Recalled) {
     }
 }
 
-/// Writes the file, if one is configured.
-pub fn save(ingress: &Ingress) {
-    let Some(path) = &ingress.plan().state_file else { return };
-    if let Err(why) = write(path, &encode(ingress)) {
-        log::error!("state file {} cannot be written: {why}", path.display());
+/// Writes the file, if one is configured and no successor has it.
+pub fn save(ingress: &Ingress) -> io::Result<()> {
+    let Some(path) = &ingress.plan().state_file else { return Ok(()) };
+    let _one_at_a_time = ingress.state_writes.lock();
+    if ingress.departure.has_successor() {
+        return Ok(());
     }
+    write(path, &encode(ingress)).inspect_err(|why| {
+        log::error!("state file {} cannot be written: {why}", path.display());
+    })
+}
+
+/// The same on a thread that may block. It goes on if nobody waits for it.
+pub async fn save_apart(ingress: Arc<Ingress>) -> io::Result<()> {
+    tokio::task::spawn_blocking(move || save(&ingress)).await.unwrap_or_else(|died| Err(io::Error::other(died)))
 }
 
 /// Writes the file now and then, where anything has changed.
@@ -144,8 +155,7 @@ pub async fn keep(ingress: Arc<Ingress>) {
         let now = (ingress.fleet.with(|fleet, _| fleet.sessions.written()), ingress.roster.drained());
         if written.as_ref() != Some(&now) {
             written = Some(now);
-            let ingress = ingress.clone();
-            let _ = tokio::task::spawn_blocking(move || save(&ingress)).await;
+            let _ = save_apart(ingress.clone()).await;
         }
     }
 }
@@ -203,7 +213,10 @@ pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
         file.write_all(bytes)?;
         file.sync_all()?;
-        fs::rename(&temporary, path)
+        fs::rename(&temporary, path)?;
+        // Else the new name may be lost with the power.
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        File::open(folder)?.sync_all()
     };
     written().inspect_err(|_| drop(fs::remove_file(&temporary)))
 }

@@ -79,3 +79,41 @@ async fn what_is_older_than_a_pin_may_be_is_forgotten() {
     assert!(gate.log().contains("is older than `affinity.ttl`"), "{}", gate.log());
     assert_ne!(finished(&gate, &talk.then("And where?")).await.affinity(), "session");
 }
+
+#[tokio::test]
+async fn what_an_operator_drained_outlives_a_process_that_is_killed() {
+    let nodes = [node("n1").await, node("n2").await];
+    let settings = Settings::over(&nodes.each_ref()).more(STATE);
+    let mut gate = Gate::start(&settings).await;
+    assert_eq!(gate.order("/fleet/nodes/n1/drain").await.status, 200);
+    gate.signal(Signal::KILL);
+    assert_eq!(gate.ended().await, None, "killed");
+
+    let mut gate = gate.follow(&settings, &[]).await;
+    assert_eq!(drained(&gate).await, ["n1"]);
+    assert_eq!(gate.order("/fleet/nodes/n1/resume").await.status, 200);
+    gate.signal(Signal::KILL);
+    gate.ended().await;
+
+    let gate = gate.follow(&settings, &[]).await;
+    assert_eq!(drained(&gate).await, [""; 0], "and so does its end");
+}
+
+#[tokio::test]
+async fn an_operator_is_told_where_a_drain_cannot_be_kept() {
+    let node = node("n1").await;
+    let gate = Gate::start(&Settings::over(&[&node]).more("state_file: nowhere/state")).await;
+    let mut reply = gate.order("/fleet/nodes/n1/drain").await;
+    assert_eq!(reply.status, 200, "it drains all the same");
+    let told = reply.json().await.to_string();
+    assert!(told.contains("it is not kept over a restart: the state file cannot be written"), "{told}");
+}
+
+/// The nodes that operators drain.
+async fn drained(gate: &Gate) -> Vec<String> {
+    let status = gate.status().await;
+    let nodes = status["nodes"].as_array().expect("nodes").clone();
+    let by_admin =
+        |node: &serde_json::Value| node["drained_by"].as_array().is_some_and(|who| who.contains(&"admin".into()));
+    nodes.iter().filter(|node| by_admin(node)).map(|node| node["name"].as_str().expect("a name").to_owned()).collect()
+}
