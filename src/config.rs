@@ -47,7 +47,7 @@ pub use cluster::{Cluster, RedisForm, RedisUrl};
 pub use cors::Cors;
 pub use discover::{Discover, EndpointPort, Endpoints, Srv};
 pub use engine::{default_slots, engine_names};
-pub use files::Files;
+pub use files::{Files, bytes_of, is_regular};
 pub use jwks::{SigningKey, SigningKeys, is_symmetric};
 pub use jwt::{Jwks, JwksUrl, Jwt};
 pub use key::{KEY_CHARS_MAX, KeyHash, unfit as unfit_key};

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Read as _};
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 
 use xxhash_rust::xxh3::xxh3_64;
@@ -66,10 +67,25 @@ fn names_in(folder: &Path, names_max: usize) -> io::Result<BTreeSet<OsString>> {
     fs::read_dir(folder)?.take(names_max).map(|entry| Ok(entry?.file_name())).collect()
 }
 
-fn bytes_of(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
+/// The first bytes of a file that is one, and one more than `bytes_max` if there are so many.
+pub fn bytes_of(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
+    is_regular(path)?;
     let mut bytes = Vec::new();
     fs::File::open(path)?.take(bytes_max + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
+}
+
+/// What is no file must not be opened: a pipe waits for somebody to write, a device may have no end.
+pub fn is_regular(path: &Path) -> io::Result<()> {
+    let kind = fs::metadata(path)?.file_type();
+    let what = match kind {
+        _ if kind.is_file() => return Ok(()),
+        _ if kind.is_dir() => "a folder",
+        _ if kind.is_fifo() => "a named pipe",
+        _ if kind.is_socket() => "a socket",
+        _ => "a device",
+    };
+    Err(io::Error::new(io::ErrorKind::InvalidInput, format!("it is {what}; name a regular file, or remove it")))
 }
 
 #[cfg(test)]
@@ -109,6 +125,22 @@ mod tests {
         assert!(files.have_changed());
         fs::remove_file(&one).unwrap();
         assert!(files.have_changed(), "as many as before, and others");
+    }
+
+    #[test]
+    fn what_is_no_file_is_not_opened() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        std::process::Command::new("mkfifo").arg(&pipe).status().expect("mkfifo");
+        let socket = folder.path().join("socket");
+        let _bound = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        let zeros = Path::new("/dev/zero");
+        for (path, what) in
+            [(folder.path(), "a folder"), (&pipe, "a named pipe"), (&socket, "a socket"), (zeros, "a device")]
+        {
+            let why = Files::default().read(path, 8).unwrap_err().to_string();
+            assert_eq!(why, format!("it is {what}; name a regular file, or remove it"));
+        }
     }
 
     #[test]

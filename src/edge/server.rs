@@ -42,6 +42,8 @@ pub enum ServeError {
     TakeOver { path: PathBuf, why: io::Error },
     #[error("{} belongs to a Warmgate that runs: give this one its own `server.upgrade_sock`, or use --upgrade", path.display())]
     Runs { path: PathBuf },
+    #[error("{key} {}: {why}", path.display())]
+    Place { key: &'static str, path: PathBuf, why: io::Error },
     #[error("metrics: {0}")]
     Metrics(#[from] prometheus::Error),
     #[error("cannot start a thread: {0}")]
@@ -89,6 +91,10 @@ const ADMIN_CONNECTIONS_MAX: usize = 256;
 
 /// Serves until told to stop.
 pub fn serve(plan: Plan, beside: Beside) -> Result<(), ServeError> {
+    for (key, path) in [("state_file", &plan.state_file), ("server.pid_file", &plan.server.pid_file)] {
+        let Some(path) = path else { continue };
+        state_file::check_place(path).map_err(|why| ServeError::Place { key, path: path.clone(), why })?;
+    }
     let place = place_of_handover(&plan);
     let mut before = Before::look(place.as_deref(), &plan, beside.upgrades)?;
     let mut inherited = before.sockets()?;

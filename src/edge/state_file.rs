@@ -21,6 +21,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::clock::wall_ms;
 use super::ingress::Ingress;
+use crate::config::{bytes_of, is_regular};
 use crate::routing::fleet::UpstreamId;
 use crate::routing::snapshot::{Restored, Snapshot};
 
@@ -195,16 +196,24 @@ fn read_state(bytes: &[u8], version: u16) -> postcard::Result<State> {
 }
 
 fn read(path: &Path) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    File::open(path)?.take(STATE_BYTES_MAX as u64 + 1).read_to_end(&mut bytes)?;
+    let bytes = bytes_of(path, STATE_BYTES_MAX as u64)?;
     if bytes.len() > STATE_BYTES_MAX {
         return Err(io::Error::other("it is far too large"));
     }
     Ok(bytes)
 }
 
+/// Whether there is a file, or room for one.
+pub fn check_place(path: &Path) -> io::Result<()> {
+    match is_regular(path) {
+        Err(why) if why.kind() == io::ErrorKind::NotFound => Ok(()),
+        told => told,
+    }
+}
+
 /// Writes another file first and moves it into place. Only the owner can read it.
 pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    check_place(path)?;
     let mut temporary = path.as_os_str().to_owned();
     temporary.push(format!(".{}", process::id()));
     let temporary = PathBuf::from(temporary);
@@ -274,5 +283,8 @@ mod tests {
         }
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left beside it");
         assert!(write(&folder.path().join("none/state"), b"x").is_err());
+        let inner = folder.path().join("folder");
+        fs::create_dir(&inner).unwrap();
+        assert!(write(&inner, b"x").unwrap_err().to_string().contains("it is a folder"));
     }
 }

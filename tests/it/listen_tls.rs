@@ -217,7 +217,8 @@ async fn bad_files_are_a_problem_of_the_configuration() {
     }
 }
 
-async fn told(command: &str, file: &Path) -> (Option<i32>, String) {
+/// What a command says of a configuration, and its code.
+pub async fn told(command: &str, file: &Path) -> (Option<i32>, String) {
     let mut program = tokio::process::Command::new(env!("CARGO_BIN_EXE_warmgate"));
     let output = program.arg(command).arg("-c").arg(file).kill_on_drop(true).output();
     let output = within("the program to end", output).await.expect("output");

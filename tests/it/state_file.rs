@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use rustix::process::Signal;
 
 use crate::gate::{Gate, Settings};
+use crate::listen_tls::told;
 use crate::rig::{finished, node};
 use crate::talk::{Dialect, Talk};
 
@@ -107,6 +108,33 @@ async fn an_operator_is_told_where_a_drain_cannot_be_kept() {
     assert_eq!(reply.status, 200, "it drains all the same");
     let told = reply.json().await.to_string();
     assert!(told.contains("it is not kept over a restart: the state file cannot be written"), "{told}");
+}
+
+#[tokio::test]
+async fn what_is_no_file_in_the_place_of_one_is_said_at_the_start_instead_of_waited_for() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let pipe = folder.path().join("pipe");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status().expect("mkfifo");
+    assert!(made.success());
+    let (pipe, place) = (pipe.display(), folder.path().display());
+    let cases = [
+        (format!("state_file: {pipe}"), 1, "state_file", "it is a named pipe; name a regular file, or remove it"),
+        (format!("state_file: {place}"), 1, "state_file", "it is a folder"),
+        ("state_file: /dev/null".to_owned(), 1, "state_file", "it is a device"),
+        (format!("server: {{pid_file: {place}}}"), 1, "server.pid_file", "it is a folder"),
+        (format!("cache_salt_key: {{file: {pipe}}}"), 2, "cache_salt_key", "it is a named pipe"),
+    ];
+    for (n, (yaml, code, key, words)) in cases.into_iter().enumerate() {
+        let file = folder.path().join(format!("{n}.yaml"));
+        std::fs::write(
+            &file,
+            format!("listen: [{{address: \"127.0.0.1:0\"}}]\nadmin: {{address: \"127.0.0.1:0\"}}\n{yaml}\n"),
+        )
+        .expect("a file");
+        let (ended, said) = told("run", &file).await;
+        assert_eq!(ended, Some(code), "{yaml}: {said}");
+        assert!(said.contains(key) && said.contains(words), "{yaml}: {said}");
+    }
 }
 
 /// The nodes that operators drain.
