@@ -48,6 +48,7 @@ struct Line<'a> {
     prompt_tokens: Option<u32>,
     cached_tokens: Option<u32>,
     output_tokens: Option<u32>,
+    given_bytes: Option<u64>,
 }
 
 fn json(receipt: &Receipt, name: &dyn Fn(UpstreamId) -> String, lines: &mut Vec<u8>) {
@@ -71,6 +72,7 @@ fn json(receipt: &Receipt, name: &dyn Fn(UpstreamId) -> String, lines: &mut Vec<
         prompt_tokens: receipt.prompt_tokens,
         cached_tokens: receipt.cached_tokens,
         output_tokens: receipt.output_tokens,
+        given_bytes: receipt.given_bytes,
     };
     // Writing to memory cannot fail.
     let _ = serde_json::to_writer(&mut *lines, &line);
@@ -83,7 +85,7 @@ fn text(receipt: &Receipt, name: &dyn Fn(UpstreamId) -> String, lines: &mut Vec<
     let _ = write!(
         lines,
         "{} {} {} {} {:?} -> {} {} {} session={} score={} attempts={} queue_ms={:.0} first_byte_ms={} \
-         total_ms={:.0} prompt_tokens={} cached_tokens={} output_tokens={} trace_id={}",
+         total_ms={:.0} prompt_tokens={} cached_tokens={} output_tokens={} given_bytes={} trace_id={}",
         receipt.request_id,
         receipt.status,
         dash(receipt.tenant.as_deref()),
@@ -101,6 +103,7 @@ fn text(receipt: &Receipt, name: &dyn Fn(UpstreamId) -> String, lines: &mut Vec<
         tokens(receipt.prompt_tokens),
         tokens(receipt.cached_tokens),
         tokens(receipt.output_tokens),
+        receipt.given_bytes.map_or_else(|| "-".into(), |bytes| bytes.to_string()),
         dash(receipt.trace_id.as_deref()),
     );
 }
@@ -155,7 +158,7 @@ mod tests {
         let line = String::from_utf8(lines).expect("text");
         assert!(line.starts_with("r1 200 - /api/chat \"a\\\"b\" -> "), "{line}");
         assert!(
-            line.ends_with("first_byte_ms=4 total_ms=12 prompt_tokens=- cached_tokens=- output_tokens=7 trace_id=-"),
+            line.ends_with("first_byte_ms=4 total_ms=12 prompt_tokens=- cached_tokens=- output_tokens=7 given_bytes=- trace_id=-"),
             "{line}"
         );
     }

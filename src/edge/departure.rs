@@ -21,6 +21,7 @@ pub enum Stage {
 pub struct Departure {
     stage: watch::Sender<Stage>,
     has_successor: AtomicBool,
+    is_hurried: AtomicBool,
 }
 
 /// Connections that are kept open get so long for one more request: a client that sends one just as we close
@@ -41,7 +42,11 @@ impl Stage {
 
 impl Default for Departure {
     fn default() -> Departure {
-        Departure { stage: watch::Sender::new(Stage::Serving), has_successor: AtomicBool::new(false) }
+        Departure {
+            stage: watch::Sender::new(Stage::Serving),
+            has_successor: AtomicBool::default(),
+            is_hurried: AtomicBool::default(),
+        }
     }
 }
 
@@ -70,6 +75,15 @@ impl Departure {
     /// What is in the file system is another process's.
     pub fn has_successor(&self) -> bool {
         self.has_successor.load(Ordering::Relaxed)
+    }
+
+    /// Whoever stops it does not want to wait.
+    pub fn hurry(&self) {
+        self.is_hurried.store(true, Ordering::Relaxed);
+    }
+
+    pub fn is_hurried(&self) -> bool {
+        self.is_hurried.load(Ordering::Relaxed)
     }
 
     pub fn watch(&self) -> watch::Receiver<Stage> {

@@ -319,11 +319,16 @@ impl Exchange {
         if let Some(carried) = &mut self.carried {
             carried.pass(chunk);
         }
-        let given = self.replay.as_ref().is_some_and(|replay| replay.given_bytes() > 0);
+        let given = self.given_bytes().is_some_and(|bytes| bytes > 0);
         if given && !self.may_resume && self.payload.is_some() {
             // No other node will be sent it.
             self.payload = None;
         }
+    }
+
+    /// Bytes of the answer that went to the client so far, where they are counted.
+    pub fn given_bytes(&self) -> Option<u64> {
+        self.replay.as_ref().map(Replay::given_bytes)
     }
 
     /// What of the answer's bytes the client gets of those that go by; `None`: nothing yet.

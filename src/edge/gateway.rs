@@ -319,7 +319,8 @@ impl ProxyHttp for Gateway {
             return FailToProxy { error_code: 499, can_reuse_downstream: false };
         }
         if has_begun(session) {
-            log::info!("{}: cut in its answer: {}", exchange.request_id, error.etype().as_str());
+            let given_bytes = exchange.given_bytes().unwrap_or_default();
+            log::info!("{}: cut in its answer, after {given_bytes} bytes: {}", exchange.request_id, why_cut(error));
             if Cut::of(error) == Some(Cut::Stopping) {
                 exchange.stopped();
                 mark_cut(session, exchange, "Warmgate is stopping and could not wait for the end").await;
@@ -378,6 +379,15 @@ impl ProxyHttp for Gateway {
 
     fn suppress_proxy_warn_log(&self, _: &Session, _: &Context, _: &Error, _: ProxyWarnLogContext) -> bool {
         true
+    }
+}
+
+/// In words where it was we who let go of it.
+fn why_cut(error: &Error) -> &str {
+    match Cut::of(error) {
+        Some(Cut::Stopping) => "the process ends",
+        Some(Cut::Stalled) => "the node paused for too long",
+        _ => error.etype().as_str(),
     }
 }
 

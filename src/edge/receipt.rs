@@ -57,6 +57,8 @@ pub struct Receipt {
     pub charged_tokens: Option<u64>,
     /// Nobody told all of it.
     pub charge_is_estimated: bool,
+    /// Of an answer that the client did not get whole, the bytes that it got.
+    pub given_bytes: Option<u64>,
     /// Messages with output in them that had come when the client left; `None`: it stayed.
     pub partial_events: Option<u32>,
 }

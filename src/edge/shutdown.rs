@@ -1,4 +1,4 @@
-//! Stopping: the first signal lets running requests finish, the second does not.
+//! Stopping: the first signal lets running requests finish, the second cuts them, the third waits for nobody.
 //!
 //! A successor that has taken over the listeners is like a first signal. Pingora sleeps its whole grace
 //! period, however idle it is; we leave as soon as the last request is over. What still runs when the grace is
@@ -55,21 +55,27 @@ impl ShutdownSignalWatch for Signals {
             self.ingress.departure.reach(Stage::Stopping);
         }
         self.addresses.close();
-        tokio::spawn(exit_at_second(term, int, has_successor));
+        tokio::spawn(heed_more(self.ingress.clone(), term, int, has_successor));
         ShutdownSignal::GracefulTerminate
     }
 }
 
 /// A hand-over counts as no signal: whoever stops all there is means this one to stop as well.
-async fn exit_at_second(mut term: Signal, mut int: Signal, has_successor: bool) {
-    for _ in 0..=u8::from(has_successor) {
+async fn heed_more(ingress: Arc<Ingress>, mut term: Signal, mut int: Signal, has_successor: bool) {
+    let mut next = async || {
         tokio::select! {
             _ = term.recv() => {}
             _ = int.recv() => {}
         }
+    };
+    for _ in 0..=u8::from(has_successor) {
+        next().await;
     }
+    ingress.departure.hurry();
+    // `Leaving` sees to the rest. Should it be stuck, nobody waits for it.
+    let _ = tokio::time::timeout(CUTTING_MAX + LEAVING_MAX, next()).await;
     outlet::stderr().finish(outlet::AT_THE_END_MAX);
-    process::exit(1);
+    process::exit(EXIT_HURRIED);
 }
 
 /// What a process that stops waits for, and what it does last.
@@ -86,6 +92,12 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// For the answers that are cut to be told so.
 const CUTTING_MAX: Duration = Duration::from_secs(2);
 
+/// For what comes after that, before a process that was told twice to stop ends whatever it is at.
+const LEAVING_MAX: Duration = Duration::from_secs(3);
+
+/// Of a process that was told twice to stop.
+const EXIT_HURRIED: i32 = 1;
+
 /// For the last spans to reach their collector.
 const TELLING_MAX: Duration = Duration::from_secs(2);
 
@@ -100,7 +112,7 @@ pub fn leave_when_idle(mut phases: broadcast::Receiver<ExecutionPhase>, leaving:
             if matches!(phase, ExecutionPhase::ShutdownGracePeriod) {
                 leaving.wait();
                 (leaving.at_last)();
-                process::exit(0);
+                process::exit(if leaving.ingress.departure.is_hurried() { EXIT_HURRIED } else { 0 });
             }
         }
     };
@@ -116,14 +128,22 @@ impl Leaving {
         thread::sleep(LOOK_EVERY);
         let is_over =
             || self.runs() == 0 && (began.elapsed() >= linger || self.connections.load(Ordering::Relaxed) == 0);
-        if !wait_until(is_over, || began.elapsed() >= self.ingress.plan().shutdown.grace.0) && self.runs() > 0 {
-            log::warn!("the grace of {} is over: {} requests are cut", self.ingress.plan().shutdown.grace, self.runs());
+        let is_late = || departure.is_hurried() || began.elapsed() >= self.ingress.plan().shutdown.grace.0;
+        if !wait_until(is_over, is_late) && self.runs() > 0 {
+            match departure.is_hurried() {
+                true => log::warn!("a second signal: {} requests are cut", self.runs()),
+                false => {
+                    let grace = self.ingress.plan().shutdown.grace;
+                    log::warn!("the grace of {grace} is over: {} requests are cut", self.runs());
+                }
+            }
             departure.reach(Stage::Cutting);
             let cutting = Instant::now();
             wait_until(|| self.runs() == 0, || cutting.elapsed() >= CUTTING_MAX);
         }
         let told = Instant::now();
-        wait_until(|| self.ingress.spans.are_gone(), || told.elapsed() >= TELLING_MAX);
+        let is_late = || departure.is_hurried() || told.elapsed() >= TELLING_MAX;
+        wait_until(|| self.ingress.spans.are_gone(), is_late);
         // The last answer's end may still be on its way to the socket.
         thread::sleep(LOOK_EVERY);
     }

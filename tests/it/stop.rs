@@ -63,15 +63,28 @@ async fn ops_01_an_idle_process_leaves_at_once_and_kept_connections_do_not_hold_
 }
 
 #[tokio::test]
-async fn ops_01_a_second_signal_ends_it_at_once() {
+async fn ops_01_a_second_signal_cuts_what_runs_and_each_of_it_has_its_line() {
     let Single { mut gate, node } = Single::new().await;
     let hold = Hold::new();
     let mut reply = begun(&gate, &node, Dialect::OpenAi, &hold).await;
+    let id = reply.request_id().to_owned();
     gate.signal(Signal::TERM);
     refused(&gate).await;
     gate.signal(Signal::TERM);
+    let (rest, end) = reply.rest().await;
+    let rest = String::from_utf8_lossy(&rest).into_owned();
+    assert!(end.is_ok() && rest.contains("error") && rest.contains("stopping"), "{rest}");
     assert_eq!(gate.ended().await, Some(1));
-    assert!(reply.rest().await.1.is_err(), "cut");
+
+    let log = gate.log();
+    let lines = log.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    let line = lines.into_iter().find(|line| line["request_id"] == id.as_str()).unwrap_or_else(|| panic!("{log}"));
+    assert_eq!((&line["status"], &line["outcome"]), (&200.into(), &"cut".into()), "{line}");
+    assert!(line["given_bytes"].as_u64().is_some_and(|bytes| bytes > 0), "{line}");
+    assert!(
+        log.contains(&format!("{id}: cut in its answer, after {} bytes: the process ends", line["given_bytes"])),
+        "{log}"
+    );
 }
 
 #[tokio::test]

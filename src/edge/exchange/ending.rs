@@ -102,6 +102,9 @@ impl Exchange {
     fn write_down(&mut self, verdict: Verdict) {
         self.charge(verdict);
         self.receipt.outcome = verdict.name();
+        // Of a whole one this comes before its last bytes are sent.
+        let is_cut = !matches!(verdict, Verdict::Ok | Verdict::ClientError);
+        self.receipt.given_bytes = self.given_bytes().filter(|bytes| is_cut && *bytes > 0);
         self.receipt.request_id = self.request_id.clone();
         self.receipt.total_ms = self.elapsed_ms();
         self.live = None;

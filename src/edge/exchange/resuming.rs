@@ -10,7 +10,6 @@ use super::outgoing::Outgoing;
 use crate::edge::headers;
 use crate::edge::payload::Prepared;
 use crate::edge::refusal::Refusal;
-use crate::edge::replay::Replay;
 use crate::edge::tally;
 use crate::edge::verdict::Verdict;
 use crate::routing::fleet::{Outcome, UpstreamId};
@@ -33,14 +32,14 @@ impl Exchange {
         let Some(kind) = Kind::of(query.ask.endpoint).filter(|_| may && headers::may_shrink(response)) else { return };
         if Framing::of(&headers::content_type(response)) == kind.framing() {
             self.following = Some(Follower::new(kind));
-            self.outgoing = Outgoing::from(self.replay.as_ref().map_or(0, Replay::given_bytes));
+            self.outgoing = Outgoing::from(self.given_bytes().unwrap_or_default());
         }
     }
 
     /// What was passed on and did not get to the client, since what came behind it failed; `None`: that is not
     /// known any more.
     pub fn take_ungiven(&mut self) -> Option<Vec<u8>> {
-        let given = self.replay.as_ref().map_or(0, Replay::given_bytes);
+        let given = self.given_bytes().unwrap_or_default();
         std::mem::take(&mut self.outgoing).behind(given)
     }
 

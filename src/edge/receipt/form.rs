@@ -52,6 +52,7 @@ impl Receipt {
                 "charged": self.charged_tokens,
                 "charge_is_estimated": self.charge_is_estimated,
             },
+            "given_bytes": self.given_bytes,
             "partial": self.partial_events.is_some(),
             "partial_events": self.partial_events,
         })
