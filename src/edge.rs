@@ -38,6 +38,7 @@ pub mod lease;
 pub mod lists;
 pub mod live;
 pub mod local;
+pub mod log_text;
 pub mod manage;
 pub mod metrics;
 pub mod misfit;

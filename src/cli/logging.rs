@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use env_logger::{Builder, Env, Target};
 use log::Level;
 
+use crate::edge::log_text::Line;
 use crate::edge::outlet;
 
 /// What is logged unless `RUST_LOG` says otherwise. What Kubernetes' client fails at is told by who asks it, and once.
@@ -20,7 +21,8 @@ pub fn start() {
         if record.level() > LIBRARIES_MAX && !record.target().starts_with("warmgate") {
             return Ok(());
         }
-        writeln!(line, "{} {:5} {}", line.timestamp_millis(), record.level(), record.args())
+        let (time, level) = (line.timestamp_millis(), record.level());
+        writeln!(line, "{time} {level:5} {}", Line(&record.args().to_string()))
     });
     // Already started is fine: a library user has a log of its own.
     let _ = builder.try_init();

@@ -5,7 +5,9 @@
 use std::io::Write;
 
 use serde::Serialize;
+use serde_json::Serializer;
 
+use super::log_text::{Json, Line as Plain, Word};
 use super::outlet;
 use super::receipt::Receipt;
 use crate::config::AccessLog;
@@ -75,36 +77,35 @@ fn json(receipt: &Receipt, name: &dyn Fn(UpstreamId) -> String, lines: &mut Vec<
         given_bytes: receipt.given_bytes,
     };
     // Writing to memory cannot fail.
-    let _ = serde_json::to_writer(&mut *lines, &line);
+    let _ = line.serialize(&mut Serializer::with_formatter(lines, Json::default()));
 }
 
 fn text(receipt: &Receipt, name: &dyn Fn(UpstreamId) -> String, lines: &mut Vec<u8>) {
-    let dash = |text: Option<&str>| text.unwrap_or("-").to_owned();
-    let tokens = |tokens: Option<u32>| tokens.map_or_else(|| "-".into(), |tokens| tokens.to_string());
+    let or_dash = |number: Option<u64>| number.map_or_else(|| "-".into(), |number| number.to_string());
     let first_byte_ms = receipt.first_byte_ms.map_or_else(|| "-".into(), |ms| format!("{ms:.0}"));
     let _ = write!(
         lines,
-        "{} {} {} {} {:?} -> {} {} {} session={} score={} attempts={} queue_ms={:.0} first_byte_ms={} \
+        "{} {} {} {} {} -> {} {} {} session={} score={} attempts={} queue_ms={:.0} first_byte_ms={} \
          total_ms={:.0} prompt_tokens={} cached_tokens={} output_tokens={} given_bytes={} trace_id={}",
-        receipt.request_id,
+        Word(&receipt.request_id),
         receipt.status,
-        dash(receipt.tenant.as_deref()),
-        receipt.path,
-        receipt.model,
-        node(receipt, name),
+        Word(receipt.tenant.as_deref().unwrap_or_default()),
+        Word(&receipt.path),
+        Plain(&format!("{:?}", receipt.model)),
+        Word(&node(receipt, name)),
         receipt.affinity,
         receipt.outcome,
-        dash(receipt.session.as_deref()),
+        Word(receipt.session.as_deref().unwrap_or_default()),
         score(receipt).map_or_else(|| "-".into(), |score| format!("{score:.1}")),
         receipt.attempts.len(),
         receipt.queue_ms,
         first_byte_ms,
         receipt.total_ms,
-        tokens(receipt.prompt_tokens),
-        tokens(receipt.cached_tokens),
-        tokens(receipt.output_tokens),
-        receipt.given_bytes.map_or_else(|| "-".into(), |bytes| bytes.to_string()),
-        dash(receipt.trace_id.as_deref()),
+        or_dash(receipt.prompt_tokens.map(u64::from)),
+        or_dash(receipt.cached_tokens.map(u64::from)),
+        or_dash(receipt.output_tokens.map(u64::from)),
+        or_dash(receipt.given_bytes),
+        Word(receipt.trace_id.as_deref().unwrap_or_default()),
     );
 }
 
@@ -152,13 +153,37 @@ mod tests {
     }
 
     #[test]
+    fn no_name_that_a_client_gives_forges_a_line_or_a_field() {
+        let forging = "/api/chat\u{2028}r2 200 - \u{85}\u{202e}";
+        let receipt = Receipt {
+            request_id: "r1 200".into(),
+            tenant: Some("a b".into()),
+            path: forging.into(),
+            model: format!("m{forging}\" -> n9"),
+            ..receipt()
+        };
+        let mut lines = Vec::new();
+        text(&receipt, &|_| "n\u{9b}1".into(), &mut lines);
+        let line = String::from_utf8(lines).expect("text");
+        assert!(!line.contains(['\u{2028}', '\u{85}', '\u{202e}', '\u{9b}', '\n']), "{line:?}");
+        assert!(line.starts_with("r1\\u{20}200 200 a\\u{20}b /api/chat\\u{2028}r2\\u{20}200"), "{line}");
+        let mut lines = Vec::new();
+        json(&receipt, &|_| String::new(), &mut lines);
+        let line = String::from_utf8(lines).expect("text");
+        assert!(!line.contains(['\u{2028}', '\u{85}', '\u{202e}', '\n']), "{line:?}");
+        assert_eq!(serde_json::from_str::<Value>(&line).expect("JSON")["path"], forging);
+    }
+
+    #[test]
     fn a_text_line_tells_what_is_not_known_as_a_dash() {
         let mut lines = Vec::new();
         text(&Receipt { path: "/api/chat".into(), ..receipt() }, &|_| String::new(), &mut lines);
         let line = String::from_utf8(lines).expect("text");
         assert!(line.starts_with("r1 200 - /api/chat \"a\\\"b\" -> "), "{line}");
         assert!(
-            line.ends_with("first_byte_ms=4 total_ms=12 prompt_tokens=- cached_tokens=- output_tokens=7 given_bytes=- trace_id=-"),
+            line.ends_with(
+                "first_byte_ms=4 total_ms=12 prompt_tokens=- cached_tokens=- output_tokens=7 given_bytes=- trace_id=-"
+            ),
             "{line}"
         );
     }
