@@ -55,10 +55,11 @@ fn ask(args: &ExplainArgs) -> Result<Value, Failure> {
     let admin = args.target.admin().map_err(wrong)?;
     let path = percent_encoding::utf8_percent_encode(&args.path, percent_encoding::NON_ALPHANUMERIC);
     let path = format!("/fleet/explain?path={path}");
-    let Fetched { status, body } = admin.post_alone(&path, &body, ANSWER_MAX).map_err(failed)?;
-    if status == 401 {
-        return Err(failed(admin.stranger()));
+    let answer = admin.post_alone(&path, &body, ANSWER_MAX).map_err(failed)?;
+    if let Some(why) = admin.turned_away(&answer) {
+        return Err(failed(why));
     }
+    let Fetched { status, body } = answer;
     let told: Value = serde_json::from_slice(&body).map_err(|_| failed(format!("{admin} is no Warmgate")))?;
     match told["error"].as_str() {
         Some(error) => Err(failed(error)),

@@ -40,11 +40,11 @@ fn order(at: &TargetArgs, path: &str) -> ExitCode {
             println!("{}", lines(&answer).join("\n"));
             ExitCode::SUCCESS
         }
-        Ok(answer) if answer.status == 401 => {
-            eprintln!("warmgate: {}", admin.stranger());
-            ExitCode::FAILURE
-        }
         Ok(answer) => {
+            if let Some(why) = admin.turned_away(&answer) {
+                eprintln!("warmgate: {why}");
+                return ExitCode::FAILURE;
+            }
             eprintln!("{}", lines(&answer).join("\n"));
             // What the user named is wrong: a node, or the file.
             ExitCode::from(if matches!(answer.status.as_u16(), 404 | 422) { EXIT_WRONG } else { 1 })

@@ -11,8 +11,10 @@ use std::time::Duration;
 use clap::Args;
 
 use crate::config::{self, Files, Plan, Secret, Tls, UpstreamUrl};
+use crate::edge::admin::TOKEN_WANTED;
 use crate::edge::fetch::reason::{TlsFault, for_names};
 use crate::edge::fetch::{FetchError, Fetched, Fetcher};
+use crate::edge::refusal::Refusal;
 use crate::edge::target::Target;
 
 /// Where the token is when it is not an argument, which everybody on a machine can read.
@@ -33,6 +35,8 @@ pub struct TargetArgs {
     #[arg(long, value_name = "FILE")]
     pub ca: Option<PathBuf>,
 }
+
+const NAMES: &str = "--admin names its admin port, usually 9435";
 
 /// A running Warmgate's admin port.
 pub struct Admin {
@@ -113,15 +117,27 @@ impl Admin {
                                     one with it for this server, and name the authority with --ca FILE"
                 .into(),
             TlsFault::WantsOurs => "it wants a certificate of its clients, which this command has not".into(),
-            TlsFault::NoTls => "it does not speak TLS; write http in --admin".into(),
+            TlsFault::NoTls => "it speaks plain HTTP and no TLS; write http:// in --admin".into(),
             TlsFault::OnlyTls => "it speaks TLS; write https in --admin".into(),
-            TlsFault::Expired | TlsFault::NotYetValid | TlsFault::TimedOut | TlsFault::Other(_) => fault.to_string(),
+            TlsFault::Expired | TlsFault::NotYetValid | TlsFault::TimedOut | TlsFault::Closed | TlsFault::Other(_) => {
+                fault.to_string()
+            }
         }
     }
 
-    /// For people, when it asks who is there.
-    pub fn stranger(&self) -> String {
-        format!("{self} asks for its admin token: put it into {TOKEN_VARIABLE}, or give --token or -c")
+    /// For people, where this is the answer of a port that wants to know who is there, or of one that is none for this.
+    pub fn turned_away(&self, answer: &Fetched) -> Option<String> {
+        let says = |words: &str| String::from_utf8_lossy(&answer.body).contains(words);
+        match answer.status.as_u16() {
+            401 if says(TOKEN_WANTED) => {
+                Some(format!("{self} asks for its admin token: put it into {TOKEN_VARIABLE}, or give --token or -c"))
+            }
+            401 => Some(format!("{self} asks for the key of a client, as the client port of a Warmgate does; {NAMES}")),
+            404 if says(&Refusal::UnknownPath.message()) => {
+                Some(format!("{self} is the client port of a Warmgate; {NAMES}"))
+            }
+            _ => None,
+        }
     }
 }
 

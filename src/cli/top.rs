@@ -152,9 +152,11 @@ async fn ask(admin: Admin, mut wanted: UnboundedReceiver<Wish>, news: Sender<New
 
 async fn look(admin: &Admin) -> Result<Fleet, String> {
     let answer = admin.get("/fleet/snapshot", ANSWER_MAX).await.map_err(|error| admin.silence(&error))?;
+    if let Some(why) = admin.turned_away(&answer) {
+        return Err(why);
+    }
     match answer.status.as_u16() {
         200 => serde_json::from_slice(&answer.body).map_err(|_| format!("{admin} is no Warmgate, or another version")),
-        401 => Err(admin.stranger()),
         404 => Err(format!("{admin} is no admin port of a Warmgate, or an old one")),
         status => Err(format!("{admin} answered {status}")),
     }
@@ -171,6 +173,9 @@ async fn carry_out(admin: &Admin, wish: &Wish) -> Option<String> {
         Ok(answer) => answer,
         Err(error) => return Some(admin.silence(&error)),
     };
+    if let Some(why) = admin.turned_away(&answer) {
+        return Some(why);
+    }
     let told: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
     let line = told["lines"][0].as_str().map(str::to_owned);
     Some(line.unwrap_or_else(|| format!("{admin} answered {}", answer.status.as_u16())))

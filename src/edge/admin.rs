@@ -49,6 +49,10 @@ const BODY_BYTES_MAX: usize = 64 << 10;
 const BODY_READ_MAX: Duration = Duration::from_secs(1);
 const BEARER: &[u8] = b"Bearer ";
 
+/// How this port, and no other, asks for its token.
+pub const TOKEN_WANTED: &str =
+    "this port wants its token: Authorization: Bearer followed by the value of admin.token\n";
+
 /// Receipts listed when no `limit` is given.
 const RECEIPTS_LISTED: usize = 50;
 
@@ -131,8 +135,7 @@ impl Admin {
         let plan = self.ingress.plan();
         match &plan.admin.token {
             Some(token) if !has_token(head, token) && !assets::is_asset(head.uri.path()) => {
-                let hint = b"this port wants its token: Authorization: Bearer followed by the value of admin.token\n";
-                let mut refusal = text(401, "text/plain", hint.to_vec());
+                let mut refusal = text(401, "text/plain", TOKEN_WANTED.into());
                 refusal.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
                 Some(refusal)
             }

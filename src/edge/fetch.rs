@@ -166,6 +166,9 @@ impl Fetcher {
                 answer if is_odd(&answer) && self.speaks_tls(target, *address, deadline).await => {
                     return Err(FetchError::Tls(TlsFault::OnlyTls));
                 }
+                Err(FetchError::Tls(TlsFault::Closed)) if self.speaks_plainly(target, *address, deadline).await => {
+                    return Err(FetchError::Tls(TlsFault::NoTls));
+                }
                 answer => return answer,
             }
         }
@@ -203,6 +206,21 @@ impl Fetcher {
         let peer = target.tls_peer(address);
         let opening = timeout((left / 2).min(TLS_LOOK_MAX), self.connector.get_http_session(&peer));
         !target.url().tls && matches!(opening.await, Ok(Ok(_)))
+    }
+
+    /// Whether a server that ends a handshake at once answers plain HTTP. It is shown no credential.
+    async fn speaks_plainly(&self, target: &Target, address: SocketAddr, deadline: Instant) -> bool {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let asking = async {
+            let mut header = RequestHeader::build(Method::GET, b"/", Some(1))?;
+            header.insert_header(HOST, target.authority())?;
+            let (mut session, _) =
+                self.connector.get_http_session(&HttpPeer::new(address, false, String::new())).await?;
+            session.write_request_header(Box::new(header)).await?;
+            session.finish_request_body().await?;
+            final_status(&mut session).await
+        };
+        matches!(timeout((left / 2).min(TLS_LOOK_MAX), asking).await, Ok(Ok(_)))
     }
 }
 

@@ -66,5 +66,13 @@ async fn the_token_is_asked_for_by_name_and_silence_is_told() {
     assert!(known.status.success() && said(&known.stdout).contains("n1"), "{}", said(&known.stderr));
     assert_eq!(nobody.status.code(), Some(1));
     assert!(said(&nobody.stderr).contains("--admin names its admin address"), "{}", said(&nobody.stderr));
+    let clients_port = top(&["--once", "--admin", &gate.address().to_string()], None).await;
+    assert_eq!(clients_port.status.code(), Some(1));
+    let words = "is the client port of a Warmgate; --admin names its admin port, usually 9435";
+    assert!(said(&clients_port.stderr).contains(words), "{}", said(&clients_port.stderr));
+    let plain = top(&["--once", "--admin", &format!("https://{admin}")], None).await;
+    assert_eq!(plain.status.code(), Some(1));
+    let words = "it speaks plain HTTP and no TLS; write http:// in --admin";
+    assert!(said(&plain.stderr).contains(words), "{}", said(&plain.stderr));
     assert_eq!(paper.status.code(), Some(2), "no terminal: {}", said(&paper.stderr));
 }

@@ -36,6 +36,8 @@ pub enum TlsFault {
     OnlyTls,
     #[error("the handshake timed out")]
     TimedOut,
+    #[error("it closed the connection in the handshake")]
+    Closed,
     #[error("{0}")]
     Other(String),
 }
@@ -46,7 +48,7 @@ pub fn for_names(names: &[String]) -> String {
 }
 
 /// Words of rustls, which is all that Pingora keeps of its errors, and what they mean here.
-const KNOWN_FAULTS: [(&str, TlsFault); 10] = [
+const KNOWN_FAULTS: [(&str, TlsFault); 11] = [
     ("certificate expired", TlsFault::Expired),
     ("Expired", TlsFault::Expired),
     ("not valid yet", TlsFault::NotYetValid),
@@ -57,6 +59,7 @@ const KNOWN_FAULTS: [(&str, TlsFault); 10] = [
     ("CaUsedAsEndEntity", TlsFault::Authority),
     ("received fatal alert", TlsFault::WantsOurs),
     ("corrupt message", TlsFault::NoTls),
+    ("tls handshake eof", TlsFault::Closed),
 ];
 
 const OTHER_NAME: &str = "certificate not valid for name";
