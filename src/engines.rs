@@ -68,7 +68,7 @@ pub struct Engine {
     pub counts_on_request: bool,
     /// Requests may say a `cache_salt`, under which alone their prompts are found in its cache.
     pub salts_cache: bool,
-    /// Paths where they may not, although on others they may.
+    /// Paths where they may not, although on others they may; of some versions, see `Report::salts_all_paths`.
     pub unsalted: &'static [Endpoint],
     /// Parallel requests a model, assumed only to divide depth by, never to limit.
     pub default_slots: u32,
@@ -216,6 +216,7 @@ impl Reading {
             // Ranks are alike, and so are their caches.
             cache_tokens: self.report.cache_tokens.map(|all| all / self.ranks.len().max(1) as u64),
             load: told.and_then(|rank| rank.load),
+            salts_all_paths: self.report.salts_all_paths,
         }
     }
 }
@@ -278,7 +279,7 @@ fn misfit(bodies: &Bodies) -> String {
 /// What models and facts of a server make one reading.
 fn reading(models: Vec<(ModelReport, Listing)>, slots: Option<u32>, load: Option<Load>) -> Reading {
     let (models, listings) = models.into_iter().unzip();
-    let report = Report { models, slots: slots.filter(|count| *count > 0), cache_tokens: None, load };
+    let report = Report { models, slots: slots.filter(|count| *count > 0), load, ..Report::default() };
     Reading { report, ranks: Vec::new(), listings }
 }
 

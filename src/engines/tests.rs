@@ -164,7 +164,7 @@ fn a_failed_poll_is_not_an_empty_node() {
     check_refused("openai", &[r#"{"data":[{"id":"x","max_model_len":"many"}]}"#], "expected u64");
     check_refused("openai", &[&format!(r#"{{"data":[{}0]}}"#, "0,".repeat(MODELS_MAX))], "more than");
     check_refused("openai", &[], "0 of 0 bodies");
-    check_refused("vllm", &["<html>", "vllm:num_requests_running 1"], "/v1/models: not JSON");
+    check_refused("vllm", &["<html>", "vllm:num_requests_running 1", "{}"], "/v1/models: not JSON");
 }
 
 #[test]

@@ -6,10 +6,12 @@
 
 use std::time::Duration;
 
+use serde_json::Value;
+
 use super::{
     Bodies, Engine, Naming, Poll, Probe, Reading, is_no_page, load, misfit, openai, rank_loads, reading, requests,
 };
-use crate::routing::ask::Dialect;
+use crate::routing::ask::{Dialect, Endpoint};
 use crate::routing::prefix::CacheKind;
 use crate::wire::prometheus::{Sample, samples};
 
@@ -26,14 +28,14 @@ pub static ENGINE: Engine = Engine {
         // Its 503 is a dead engine.
         says_loading: |_| false,
     },
-    polls: &[Poll::required("/v1/models"), Poll::optional("/metrics")],
+    polls: &[Poll::required("/v1/models"), Poll::optional("/metrics"), Poll::optional("/version")],
     inquiry: None,
     headers: &[],
     fixed_models: true,
     counts_on_request: true,
-    // On Anthropic's path as well since the middle of 2026 (vllm-project/vllm#49498); older ones drop it there.
     salts_cache: true,
-    unsalted: &[],
+    // Versions since `SALTS_ALL_PATHS` take it there, too. Others drop it, and say nothing.
+    unsalted: &[Endpoint::AnthropicMessages],
     // max_num_seqs, of a common machine.
     default_slots: 128,
     cache: CacheKind::Blocks,
@@ -46,6 +48,10 @@ pub static ENGINE: Engine = Engine {
     continues: Some(r#""continue_final_message":true,"add_generation_prompt":false,"#),
 };
 
+/// From this version on a salt is taken on Anthropic's path as well: vllm-project/vllm#49498, which was asked for in July
+/// 2026, after 0.26. Which of the next had it first is not known here, so this is on the safe side.
+const SALTS_ALL_PATHS: (u32, u32) = (0, 30);
+
 /// First as the server writes them, then as collectors in between rewrite them.
 const RUNNING: [&str; 2] = ["vllm:num_requests_running", "vllm_num_requests_running"];
 const WAITING: [&str; 2] = ["vllm:num_requests_waiting", "vllm_num_requests_waiting"];
@@ -57,7 +63,7 @@ const RANKS_MAX: usize = 1024;
 const SWAPPED: [&str; 2] = ["vllm:num_requests_swapped", "vllm_num_requests_swapped"];
 
 fn read(bodies: &Bodies) -> Result<Reading, String> {
-    let &[Some(models), metrics] = bodies else { return Err(misfit(bodies)) };
+    let &[Some(models), metrics, version] = bodies else { return Err(misfit(bodies)) };
     let load = metrics.and_then(|metrics| {
         let mut load = load(metrics, &RUNNING, &WAITING)?;
         load.waiting = load.waiting.saturating_add(requests(metrics, &SWAPPED).unwrap_or(0));
@@ -66,7 +72,16 @@ fn read(bodies: &Bodies) -> Result<Reading, String> {
     let ranks = metrics.map_or_else(Vec::new, |metrics| rank_loads(metrics, &RUNNING, &WAITING));
     let mut reading = Reading { ranks, ..reading(openai::models(models)?, None, load) };
     reading.report.cache_tokens = metrics.and_then(cache_tokens);
+    reading.report.salts_all_paths = version.and_then(release).map(|release| release >= SALTS_ALL_PATHS);
     Ok(reading)
+}
+
+/// The first two numbers of its version; builds between two releases have more behind them.
+fn release(version: &[u8]) -> Option<(u32, u32)> {
+    let told: Value = serde_json::from_slice(version).ok()?;
+    let (major, rest) = told["version"].as_str()?.split_once('.')?;
+    let minor = rest.split(|c: char| !c.is_ascii_digit()).next()?;
+    Some((major.parse().ok()?, minor.parse().ok()?))
 }
 
 /// Over all ranks: blocks by their size, which stand as labels of a sample each.
@@ -85,6 +100,21 @@ mod tests {
     #[track_caller]
     fn check(metrics: &str, expected: Option<u64>) {
         assert_eq!(cache_tokens(metrics.as_bytes()), expected, "{metrics}");
+    }
+
+    #[track_caller]
+    fn check_release(told: &str, expected: Option<(u32, u32)>) {
+        assert_eq!(release(told.as_bytes()), expected, "{told}");
+    }
+
+    #[test]
+    fn a_release_is_the_first_two_numbers() {
+        check_release("{\"version\": \"0.33.0\"}", Some((0, 33)));
+        check_release("{\"version\": \"0.22.1rc1.dev166+gd0975a4b5\"}", Some((0, 22)));
+        check_release("{\"version\": \"1.0\"}", Some((1, 0)));
+        check_release("{\"version\": \"dev\"}", None);
+        check_release("{\"version\": 3}", None);
+        check_release("<html>", None);
     }
 
     #[test]

@@ -227,6 +227,7 @@ impl Fleet {
         upstream.read_at = Some(asked.at);
         upstream.reported_slots = report.slots.or(upstream.reported_slots);
         upstream.reported_cache_tokens = report.cache_tokens.or(upstream.reported_cache_tokens);
+        upstream.salts_all_paths = report.salts_all_paths.unwrap_or(upstream.salts_all_paths);
         if let Some(load) = report.load {
             let requests = load.requests().saturating_sub(ours);
             upstream.foreign = Some(Foreign { told: load, requests, asked_at: asked.at });

@@ -55,4 +55,6 @@ pub struct Report {
     /// Tokens that its prefix cache holds, where the engine tells.
     pub cache_tokens: Option<u64>,
     pub load: Option<Load>,
+    /// Whether its version takes a salt on the paths of `Traits::unsalted` as well, where the engine tells.
+    pub salts_all_paths: Option<bool>,
 }

@@ -339,7 +339,8 @@ fn lacks(offer: &Offer, endpoint: Endpoint) -> bool {
 
 fn shares_cache(offer: &Offer, ask: &Ask) -> bool {
     let engine = offer.upstream.spec.engine.as_ref();
-    ask.salted && engine.is_some_and(|engine| engine.unsalted.contains(&ask.endpoint))
+    let takes_none = engine.is_some_and(|engine| engine.unsalted.contains(&ask.endpoint));
+    ask.salted && takes_none && !offer.upstream.salts_all_paths
 }
 
 /// `dialect` is the client's.

@@ -64,7 +64,8 @@ pub struct Traits {
     pub fixed_models: bool,
     /// Paths of its dialects that it does not have.
     pub lacks: &'static [Endpoint],
-    /// Paths on which a prompt cannot be kept apart from others in its cache, although on others it can.
+    /// Paths on which a prompt cannot be kept apart from others in its cache, although on others it can. A report may
+    /// tell that its version is one that can.
     pub unsalted: &'static [Endpoint],
     /// Keeps responses, so that `previous_response_id` means something to it.
     pub stores_responses: bool,
@@ -97,6 +98,8 @@ pub struct Upstream {
     pub reported_slots: Option<u32>,
     /// Tokens that its cache holds, where it tells.
     pub reported_cache_tokens: Option<u64>,
+    /// Its version takes a salt on the paths of `Traits::unsalted` as well, as far as it told.
+    pub salts_all_paths: bool,
     /// When the latest good reading was asked for.
     pub read_at: Option<Moment>,
     /// Live leases, for all models.
@@ -204,6 +207,7 @@ impl Upstream {
             slow_start: SlowStart::default(),
             reported_slots: None,
             reported_cache_tokens: None,
+            salts_all_paths: false,
             read_at: None,
             in_flight: 0,
             foreign: None,

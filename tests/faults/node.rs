@@ -131,6 +131,7 @@ impl Node {
             slots: counted.then_some(8),
             cache_tokens: None,
             load: counted.then_some(counts),
+            salts_all_paths: None,
         }
     }
 }

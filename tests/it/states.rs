@@ -83,7 +83,8 @@ async fn hlt_14_probes_and_lists_carry_the_node_s_key_and_a_wrong_one_is_called_
 }
 
 /// All that may be asked of a node for which nobody wants anything.
-const CHEAP: [&str; 8] = ["/", "/api/version", "/api/tags", "/api/ps", "/v1/models", "/health", "/props", "/metrics"];
+const CHEAP: [&str; 9] =
+    ["/", "/api/version", "/api/tags", "/api/ps", "/v1/models", "/health", "/props", "/metrics", "/version"];
 
 #[tokio::test]
 async fn hlt_15_idle_nodes_see_cheap_reads_and_nothing_else() {

@@ -320,6 +320,29 @@ async fn who_wants_a_salt_gets_no_engine_that_takes_none_on_the_path() {
 }
 
 #[tokio::test]
+async fn who_wants_a_salt_gets_no_vllm_that_would_drop_it_in_silence() {
+    let old = Upstream::vllm("old", vec![Model::resident("Fern-3B")]).await;
+    old.set_version("0.26.0");
+    let yaml = tenants(&[("a", "cache_salt: true"), ("open", "")]) + "\ntelemetry: {interval: 200ms}";
+    let gate = Gate::start(&Settings::over(&[&old]).more(&yaml)).await;
+    let body =
+        json!({"model": "Fern-3B", "messages": [{"role": "user", "content": "moss?"}], "max_tokens": 8}).to_string();
+    let ask = async |tenant: &str, path: &str| gate.send(&by(tenant, Request::post(path, body.clone()))).await;
+
+    let mut refused = ask("a", "/v1/messages").await;
+    let said = String::from_utf8_lossy(&refused.whole().await).into_owned();
+    assert!(refused.status == 400 && said.contains("`cache_salt`"), "{} {said}", refused.status);
+    let receipt = gate.receipt(refused.request_id()).await;
+    assert_eq!((old.count(), receipt["outcome"].as_str()), (0, Some("client_error")), "{receipt:#}");
+    assert_eq!(ask("a", "/v1/chat/completions").await.status, 200, "on this path all of them take it");
+    assert_eq!(ask("open", "/v1/messages").await.status, 200);
+
+    old.set_version("0.33.0");
+    old.polled("/version", 2).await;
+    assert_eq!(ask("a", "/v1/messages").await.status, 200, "it was renewed");
+}
+
+#[tokio::test]
 async fn sec_05_no_key_of_a_tenant_is_logged_counted_told_or_sent_on() {
     let [n1, n2] = [node("n1").await, node("n2").await];
     let yaml = tenants(&[("a", "models: [\"moss*\"], limits: {rpm: 3}")]);

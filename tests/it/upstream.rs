@@ -149,6 +149,11 @@ impl Upstream {
         assert!(within(&format!("{more} more polls of {path}"), counted).await);
     }
 
+    /// The version that it says it is, where it is a vLLM.
+    pub fn set_version(&self, version: &'static str) {
+        self.stage.catalogue.lock().expect("catalogue").version = version;
+    }
+
     /// Polls of that path hang from now on.
     pub fn hang_at(&self, path: &'static str) {
         self.stage.catalogue.lock().expect("catalogue").silent_paths.insert(path);

@@ -95,7 +95,7 @@ async fn an_engine_is_recognised_and_each_path_asked_once() {
     assert_eq!(bench.ingress.roster.nodes().sites().next().unwrap().engine.get().unwrap().name, "vllm");
     let asked = desk.asked();
     assert_eq!(asked[..4], ["/health/liveliness", "/props", "/api/version", "/v1/models"], "{asked:?}");
-    assert_eq!(asked.len(), 6, "then the round itself: {asked:?}");
+    assert_eq!(asked.len(), 7, "then the round itself: {asked:?}");
 }
 
 #[tokio::test]

@@ -115,6 +115,7 @@ impl Nodes {
             cache_tokens,
             load: counts(params.kind.name)
                 .then(|| Load { running: engine.running() as u32, waiting: engine.waiting() as u32 }),
+            ..Report::default()
         }
     }
 

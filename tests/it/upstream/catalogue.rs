@@ -86,6 +86,8 @@ pub struct Catalogue {
     pub metrics: String,
     /// What `/keys` answers: the keys of an issuer of tokens.
     pub keys: Value,
+    /// Of a vLLM.
+    pub version: &'static str,
     /// What it was asked for, oldest first.
     pub polled: Vec<Polled>,
 }
@@ -108,6 +110,7 @@ impl Catalogue {
             authorization: None,
             metrics: String::new(),
             keys: Value::Null,
+            version: "0.33.0",
             polled: Vec::new(),
         }
     }
@@ -140,6 +143,7 @@ impl Catalogue {
             (Engine::Ollama, "/api/tags") => json!({"models": self.list(|_| true, tags_entry)}),
             (Engine::Ollama, "/api/ps") => json!({"models": self.list(|m| m.resident, ps_entry)}),
             (Engine::LiteLlm, "/health/liveliness") => json!("I'm alive!"),
+            (Engine::Vllm, "/version") => json!({"version": self.version}),
             (Engine::Vllm, "/health") => return Some(String::new()),
             (Engine::Vllm, "/metrics") => return Some(self.metrics.clone()),
             (Engine::OpenAi | Engine::LlamaCpp, "/health") => json!({"status": "ok"}),
