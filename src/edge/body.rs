@@ -90,6 +90,14 @@ pub fn is_framed_oddly(session: &Session) -> bool {
     !is_chunked(first) || codings.next().is_some() || said_length(session)
 }
 
+/// Whether the request's target names a place here: a path, a URL, or all of the server. Pingora reads anything else as
+/// the name of a host, and its path as the root.
+pub fn has_target(session: &Session) -> bool {
+    let head = raw_head(session);
+    let Some(target) = head.split(|byte| *byte == b' ').nth(1) else { return true };
+    target.starts_with(b"/") || target == b"*" || memchr::memmem::find(target, b"://").is_some()
+}
+
 /// Whether the head had a length as it came.
 fn said_length(session: &Session) -> bool {
     const LENGTH: &[u8] = b"content-length:";

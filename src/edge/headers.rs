@@ -1,5 +1,7 @@
 //! What happens to headers on the way: towards the upstream, and back.
 
+mod alias;
+
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, SystemTime};
 
@@ -177,7 +179,7 @@ fn is_sent_on(name: &HeaderName, keys_too: bool) -> bool {
     if CREDENTIALS.iter().any(|part| name.contains(part)) {
         return keys_too && CLIENT_KEYS.contains(&name);
     }
-    !NOT_SENT_ON.contains(&name) && !steers(name)
+    !NOT_SENT_ON.contains(&name) && !steers(name) && !alias::passes_for_another(name)
 }
 
 fn value(text: &str) -> Result<HeaderValue> {

@@ -54,6 +54,7 @@ pub async fn take(session: &mut Session, exchange: &mut Exchange) -> Result<bool
     let known = if route.is_open() { Ok(()) } else { exchange.identify(session.req_header()) };
     let taken = match route {
         _ if !fits => Err(Refusal::HeadTooLarge),
+        _ if !body::has_target(session) => Err(Refusal::NoPath),
         _ if goes_round => Err(Refusal::GoesRound),
         _ if is_foreign_page => Err(Refusal::ForeignPage),
         _ if known.is_err() => known.map(|()| true),

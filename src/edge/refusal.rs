@@ -47,6 +47,10 @@ pub enum Refusal {
     },
     /// It shows no key where one is wanted.
     NoKey,
+    /// It shows several that differ.
+    KeysDiffer,
+    /// What it asks for is no path.
+    NoPath,
     /// Nobody has its key.
     UnknownKey,
     /// Its token names no tenant that it proves to be.
@@ -127,6 +131,8 @@ impl Refusal {
             Refusal::HeadTooLarge => 431,
             Refusal::GoesRound => 508,
             Refusal::WebSocket
+            | Refusal::KeysDiffer
+            | Refusal::NoPath
             | Refusal::BadRequest(_)
             | Refusal::Untranslatable(_)
             | Refusal::WrongDialect { .. }
@@ -168,6 +174,8 @@ impl Refusal {
                  its `upstreams`; take it out there"
             ),
             Refusal::NoKey => "this needs a key; send it as `Authorization: Bearer KEY` or as `x-api-key: KEY`".into(),
+            Refusal::KeysDiffer => "this request shows several keys that differ; send one".into(),
+            Refusal::NoPath => "the target of a request begins with a slash, as in `GET /v1/models HTTP/1.1`".into(),
             Refusal::UnknownKey => "this key is not known here; ask whoever runs this Warmgate for one".into(),
             Refusal::BadToken(fault) => fault.message().into(),
             Refusal::NoTokenKeys => {

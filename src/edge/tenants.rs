@@ -83,13 +83,19 @@ impl Tenants {
 
     /// Whose request this is. While there are no tenants: nobody's in particular.
     pub fn identify(&self, head: &RequestHeader, tokens: &Tokens) -> Result<Option<Arc<Tenant>>, Refusal> {
+        if [AUTHORIZATION.as_str(), API_KEY].iter().any(|name| says_otherwise(head, name)) {
+            return Err(Refusal::KeysDiffer);
+        }
         if self.all.is_empty() {
             return Ok(None);
         }
-        let mut keys = keys_of(head).peekable();
-        let has_key = keys.peek().is_some();
-        if let Some(owner) = keys.find_map(|key| self.owner(key)) {
-            return Ok(Some(owner.clone()));
+        let has_key = keys_of(head).next().is_some();
+        let mut owners = keys_of(head).filter_map(|key| self.owner(key));
+        if let Some(owner) = owners.next() {
+            return match owners.all(|other| Arc::ptr_eq(other, owner)) {
+                true => Ok(Some(owner.clone())),
+                false => Err(Refusal::KeysDiffer),
+            };
         }
         match bearer(head).and_then(|token| tokens.tenant_of(token)) {
             Some(name) => self.named(&name?).cloned().map(Some).ok_or(Refusal::BadToken(TokenFault::NoTenant)),
@@ -117,6 +123,12 @@ impl Tenants {
 fn keys_of(head: &RequestHeader) -> impl Iterator<Item = &str> {
     let keys = [bearer(head), text(head, API_KEY).map(str::trim)].into_iter().flatten();
     keys.filter(|key| !key.is_empty() && key.len() <= KEY_CHARS_MAX)
+}
+
+/// Whether a header stands there twice with two meanings: whoever reads the other one takes the request for another's.
+fn says_otherwise(head: &RequestHeader, name: &str) -> bool {
+    let mut values = head.headers.get_all(name).iter();
+    values.next().is_some_and(|first| values.any(|other| other != first))
 }
 
 fn bearer(head: &RequestHeader) -> Option<&str> {

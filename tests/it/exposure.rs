@@ -218,6 +218,8 @@ async fn sec_06_nodes_learn_by_which_name_they_were_asked_and_from_where() {
     let request = ask().replacing("Host", "ai.example.test").header("X-Forwarded-For", "203.0.113.6, 198.51.100.7");
     let request = request.header("X-Forwarded-Host", "evil.test").header("X-Forwarded-Proto", "gopher");
     let request = request.header("Forwarded", "for=203.0.113.6").header("X-Real-IP", "203.0.113.6");
+    // What many servers take for the same.
+    let request = request.header("X_Forwarded_For", "203.0.113.6").header("X_Api_Key", "canary").header("My_Own", "x");
 
     single.gate.send(&request).await.whole().await;
 
@@ -229,6 +231,7 @@ async fn sec_06_nodes_learn_by_which_name_they_were_asked_and_from_where() {
         assert_eq!((head.get(name), head.count(name)), (Some(value), 1), "{name}");
     }
     assert_eq!((head.get("forwarded"), head.get("x-real-ip")), (None, None));
+    assert_eq!((head.get("x_forwarded_for"), head.get("x_api_key"), head.get("my_own")), (None, None, Some("x")));
 }
 
 #[tokio::test]

@@ -144,6 +144,29 @@ async fn sec_01_no_credential_of_the_client_s_reaches_a_node() {
 }
 
 #[tokio::test]
+async fn a_target_that_is_no_path_is_refused_and_not_taken_for_the_root() {
+    let single = Single::new().await;
+    for target in ["foo", "v1/models", "127.0.0.1:80"] {
+        let mut reply = single.gate.get(target).await;
+        assert_eq!(reply.status, 400, "{target}");
+        let said = String::from_utf8_lossy(&reply.whole().await).into_owned();
+        assert!(said.contains("begins with a slash"), "{target}: {said}");
+    }
+    for target in ["/v1/models", "http://warmgate.test/v1/models", "//v1/models"] {
+        assert_ne!(single.gate.get(target).await.status, 400, "{target}");
+    }
+}
+
+#[tokio::test]
+async fn keys_that_differ_are_refused_whoever_would_have_read_which() {
+    let single = Single::new().await;
+    let ask = || Talk::about(Dialect::OpenAi, "moss").ask().header("Authorization", "Bearer one");
+    assert_eq!(single.gate.send(&ask().header("Authorization", "Bearer two")).await.status, 400);
+    assert_eq!(single.gate.send(&ask().header("Authorization", "Bearer one")).await.status, 200);
+    assert_eq!(single.node.count(), 1);
+}
+
+#[tokio::test]
 async fn a_model_is_not_declared_unknown_while_a_node_has_not_answered() {
     let lively = node("lively").await;
     let mut gone = Upstream::ollama("gone", vec![Model::resident("fern:3b")]).await;

@@ -40,7 +40,13 @@ fn a_key_is_known_however_it_is_sent() {
     check(&[("authorization", "bearer   key-a2 ")], &a);
     check(&[("x-api-key", "key-a1")], &a);
     check(&[("authorization", "Bearer dummy"), ("x-api-key", "key-a1")], &a);
-    check(&[("authorization", "Bearer key-b"), ("x-api-key", "key-a1")], &Ok(Some("b".into())));
+    check(&[("authorization", "Bearer key-a2"), ("x-api-key", "key-a1")], &a);
+    check(&[("authorization", "Bearer key-a1"), ("authorization", "Bearer key-a1")], &a);
+    // Whose it is would be a matter of who reads first.
+    check(&[("authorization", "Bearer key-b"), ("x-api-key", "key-a1")], &Err(400));
+    check(&[("authorization", "Bearer key-a1"), ("authorization", "Bearer key-b")], &Err(400));
+    check(&[("authorization", "Bearer key-a1"), ("authorization", "Bearer dummy")], &Err(400));
+    check(&[("x-api-key", "key-a1"), ("x-api-key", "dummy")], &Err(400));
     for none in [&[][..], &[("authorization", "key-a1")], &[("authorization", "Bearer ")], &[("x-api-key", "")]] {
         check(none, &Err(401));
     }
