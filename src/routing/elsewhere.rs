@@ -103,7 +103,7 @@ impl Others {
 
 /// What came of learning another replica's loads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Learnt {
+pub struct LoadsLearnt {
     /// A place may have come free for somebody who waits here.
     pub has_less: bool,
     /// Somebody found a node broken of which nobody had said so.
@@ -273,11 +273,11 @@ impl Fleet {
     }
 
     /// What another replica has at the nodes, in place of what it had before. It counts for `life`.
-    pub fn learn_loads(&mut self, replica: u64, loads: &[NodeLoad], life: Duration, now: Moment) -> Learnt {
-        let mut learnt = Learnt::default();
+    pub fn learn_loads(&mut self, replica: u64, loads: &[NodeLoad], life: Duration, now: Moment) -> LoadsLearnt {
+        let mut learnt = LoadsLearnt::default();
         let before = self.forget_replica(replica);
         if self.elsewhere.replicas.len() >= REPLICAS_MAX {
-            return Learnt { has_less: before > 0, ..learnt };
+            return LoadsLearnt { has_less: before > 0, ..learnt };
         }
         let mut told = Replica { until: now + life, models: Vec::new(), nodes: Vec::new() };
         let mut after = 0u32;

@@ -3,14 +3,14 @@
 //! Keys are read in any case, as Ollama reads them; a key that decides and comes twice is refused, since
 //! two readers could take it for two things. The rest of the body is the node's to judge.
 
-use std::fmt;
 use std::ops::Range;
 
-use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use thiserror::Error;
 
+use super::listed::Listed;
+use super::peek::span;
 use crate::routing::ask::Endpoint;
 use crate::routing::uploads::Digest;
 
@@ -62,7 +62,7 @@ const NAME_LIMIT: usize = 256;
 const BLOBS_MAX: usize = 1024;
 
 pub fn read(bytes: &[u8], key: Key) -> Result<Managed, Unreadable> {
-    let fields: Fields = serde_json::from_slice(bytes).map_err(|_| Unreadable::NotObject)?;
+    let fields = Fields(serde_json::from_slice(bytes).map_err(|_| Unreadable::NotObject)?);
     let (model, raw) = match key {
         Key::Source => fields.name("source")?.ok_or(Unreadable::Missing("source"))?,
         Key::Model => match fields.name("model")? {
@@ -77,12 +77,12 @@ pub fn read(bytes: &[u8], key: Key) -> Result<Managed, Unreadable> {
     Ok(Managed { model, model_span: span(bytes, raw), stream, from, others, blobs: fields.blobs()? })
 }
 
-/// An object's fields as they stand there.
-struct Fields<'a>(Vec<(String, &'a RawValue)>);
+/// What is said of by name.
+struct Fields<'a>(Listed<'a>);
 
 impl<'a> Fields<'a> {
     fn one(&self, key: &'static str) -> Result<Option<&'a RawValue>, Unreadable> {
-        let mut named = self.0.iter().filter(|(name, _)| name.eq_ignore_ascii_case(key));
+        let mut named = self.0.0.iter().filter(|(name, _)| name.eq_ignore_ascii_case(key));
         let first = named.next().map(|(_, raw)| *raw);
         if named.next().is_some() { Err(Unreadable::Twice(key)) } else { Ok(first) }
     }
@@ -102,7 +102,7 @@ impl<'a> Fields<'a> {
         let mut blobs = Vec::new();
         for key in ["files", "adapters"] {
             let Some(raw) = self.one(key)?.filter(|raw| raw.get() != "null") else { continue };
-            let files: Fields = serde_json::from_str(raw.get()).map_err(|_| Unreadable::NotDigest)?;
+            let files: Listed = serde_json::from_str(raw.get()).map_err(|_| Unreadable::NotDigest)?;
             for (_, raw) in files.0 {
                 let digest: String = serde_json::from_str(raw.get()).map_err(|_| Unreadable::NotDigest)?;
                 blobs.push(Digest::parse(&digest).ok_or(Unreadable::NotDigest)?);
@@ -113,35 +113,6 @@ impl<'a> Fields<'a> {
         }
         Ok(blobs)
     }
-}
-
-impl<'de: 'a, 'a> Deserialize<'de> for Fields<'a> {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Fields<'a>, D::Error> {
-        struct Reader;
-        impl<'de> Visitor<'de> for Reader {
-            type Value = Vec<(String, &'de RawValue)>;
-
-            fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
-                f.write_str("an object")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Self::Value, A::Error> {
-                let mut found = Vec::new();
-                while let Some(field) = fields.next_entry()? {
-                    found.push(field);
-                }
-                Ok(found)
-            }
-        }
-        from.deserialize_map(Reader).map(Fields)
-    }
-}
-
-/// A raw value borrows from the body, so its address tells its place.
-fn span(bytes: &[u8], raw: &RawValue) -> Range<usize> {
-    let text = raw.get();
-    let start = (text.as_ptr() as usize).wrapping_sub(bytes.as_ptr() as usize);
-    start..start + text.len()
 }
 
 /// A request to unload is small; a larger body is not looked at.

@@ -17,6 +17,7 @@ pub use follower::{Follower, Said};
 pub use request::Prefix;
 pub use stitch::{Base, Stitch};
 
+use super::frame_end::Ends;
 use super::framing::Framing;
 use crate::routing::ask::Endpoint;
 
@@ -34,6 +35,13 @@ impl Kind {
             Endpoint::OllamaChat => Some(Kind::Ollama),
             Endpoint::OpenAiChat => Some(Kind::OpenAi),
             _ => None,
+        }
+    }
+
+    fn ends(self) -> Ends {
+        match self {
+            Kind::Ollama => Ends::Line,
+            Kind::OpenAi => Ends::BlankLine,
         }
     }
 

@@ -11,6 +11,8 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
+use super::frame_end::{Ends, FrameEnd};
+
 /// Most that is kept back. An event of counts has some hundred bytes.
 const HELD_LIMIT: usize = 16 * 1024;
 
@@ -21,9 +23,7 @@ pub struct Unasked {
     held: Vec<u8>,
     /// The event is too long to be the one: the rest of it passes as it comes.
     passing: bool,
-    /// Bytes of the current line, its ending not counted.
-    line_bytes: usize,
-    after_cr: bool,
+    end: FrameEnd,
     /// A line ended in a way that is not known here.
     lost: bool,
 }
@@ -53,23 +53,9 @@ impl Unasked {
 
     /// Where in these bytes the current event ends; `None`: not in them.
     fn end_of_event(&mut self, bytes: &[u8]) -> Option<usize> {
-        for (at, &byte) in bytes.iter().enumerate() {
-            match byte {
-                b'\n' => {
-                    self.after_cr = false;
-                    if std::mem::take(&mut self.line_bytes) == 0 {
-                        return Some(at + 1);
-                    }
-                }
-                _ if self.after_cr => {
-                    self.lost = true;
-                    return None;
-                }
-                b'\r' => self.after_cr = true,
-                _ => self.line_bytes += 1,
-            }
-        }
-        None
+        let found = self.end.find(bytes, Ends::BlankLine);
+        self.lost |= found.is_err();
+        found.ok().flatten()
     }
 
     /// An event with its last bytes; false: it is taken out.

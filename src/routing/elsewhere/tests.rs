@@ -60,7 +60,7 @@ fn tell(from: &mut Fleet, to: &mut Fleet, now: Moment) -> usize {
     turns.iter().filter(|(then, turn)| to.learn_turn(turn, *then, now)).count()
 }
 
-fn tell_loads(from: &Fleet, to: &mut Fleet, now: Moment) -> Learnt {
+fn tell_loads(from: &Fleet, to: &mut Fleet, now: Moment) -> LoadsLearnt {
     to.learn_loads(1, &from.loads(now), LIFE, now)
 }
 
@@ -135,7 +135,7 @@ fn what_nobody_knows_here_is_asked_for() {
 fn requests_elsewhere_count_in_the_depth_and_are_not_foreign() {
     let (mut a, mut b) = (replica(&["n1"]), replica(&["n1"]));
     serve(&mut a, &chat("su"), at(10));
-    assert_eq!(tell_loads(&a, &mut b, at(10)), Learnt::default());
+    assert_eq!(tell_loads(&a, &mut b, at(10)), LoadsLearnt::default());
     assert_eq!(decided(&b, &chat("tu"), at(10)).rows[0].depth, 0.5);
 
     // The engine tells of one request: that is the other replica's.

@@ -2,6 +2,7 @@
 
 use serde_json::value::RawValue;
 
+use super::super::frame_end::{FrameEnd, Lost};
 use super::Kind;
 use super::members::{Members, is_filled, one_item, text};
 
@@ -13,24 +14,19 @@ const FRAME_LIMIT: usize = 64 * 1024;
 pub(super) struct Frames {
     kind: Kind,
     held: Vec<u8>,
-    /// Bytes of the current line, its ending not counted.
-    line_bytes: usize,
-    after_cr: bool,
+    end: FrameEnd,
 }
-
-/// A frame is too long, or a line ended in a way that is not known here.
-pub(super) struct Lost;
 
 impl Frames {
     pub fn new(kind: Kind) -> Frames {
-        Frames { kind, held: Vec::new(), line_bytes: 0, after_cr: false }
+        Frames { kind, held: Vec::new(), end: FrameEnd::default() }
     }
 
-    /// What is not given to `each` is kept back, also when the border is lost.
+    /// What is not given to `each` is kept back, also when the border is lost or a frame is too long.
     pub fn feed(&mut self, chunk: &[u8], mut each: impl FnMut(&[u8])) -> Result<(), Lost> {
         let mut rest = chunk;
         loop {
-            let end = self.end_of_frame(rest);
+            let end = self.end.find(rest, self.kind.ends());
             let parts = end.as_ref().ok().and_then(|end| rest.split_at_checked((*end)?));
             let Some((last, after)) = parts else {
                 self.held.extend_from_slice(rest);
@@ -53,27 +49,8 @@ impl Frames {
 
     /// The beginning of a frame whose end has not come.
     pub fn take_half(&mut self) -> Vec<u8> {
-        (self.line_bytes, self.after_cr) = (0, false);
+        self.end = FrameEnd::default();
         std::mem::take(&mut self.held)
-    }
-
-    /// Where in these bytes the current frame ends; `None`: not in them.
-    fn end_of_frame(&mut self, bytes: &[u8]) -> Result<Option<usize>, Lost> {
-        for (at, &byte) in bytes.iter().enumerate() {
-            match byte {
-                b'\n' => {
-                    self.after_cr = false;
-                    let is_blank = std::mem::take(&mut self.line_bytes) == 0;
-                    if is_blank || self.kind == Kind::Ollama {
-                        return Ok(Some(at + 1));
-                    }
-                }
-                _ if self.after_cr => return Err(Lost),
-                b'\r' => self.after_cr = true,
-                _ => self.line_bytes += 1,
-            }
-        }
-        Ok(None)
     }
 }
 

@@ -3,8 +3,10 @@
 use std::fmt;
 use std::ops::Range;
 
-use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserializer, IgnoredAny, SeqAccess, Visitor};
 use serde_json::value::RawValue;
+
+use super::super::listed::Listed;
 
 /// Members of one object. Requests have some twenty.
 const MEMBERS_MAX: usize = 256;
@@ -15,7 +17,12 @@ pub(super) struct Members<'a>(Vec<(String, &'a RawValue)>);
 impl<'a> Members<'a> {
     /// `None`: no object, one with too many members, or one whose members two readers may take for two things.
     pub fn read(json: &'a str) -> Option<Members<'a>> {
-        serde_json::from_str(json).ok()
+        let Listed(members) = serde_json::from_str(json).ok()?;
+        let is_twice = |(at, (name, _)): (usize, &(String, _))| {
+            members[..at].iter().any(|(before, _)| before.eq_ignore_ascii_case(name))
+        };
+        let is_clear = members.len() <= MEMBERS_MAX && !members.iter().enumerate().any(is_twice);
+        is_clear.then_some(Members(members))
     }
 
     pub fn get(&self, name: &str) -> Option<&'a RawValue> {
@@ -33,32 +40,6 @@ impl<'a> Members<'a> {
 
     pub fn count(&self, name: &str) -> Option<u32> {
         self.get(name)?.get().parse().ok()
-    }
-}
-
-impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Members<'a>, D::Error> {
-        struct Reader;
-        impl<'de> Visitor<'de> for Reader {
-            type Value = Vec<(String, &'de RawValue)>;
-
-            fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
-                f.write_str("an object")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Self::Value, A::Error> {
-                let mut members: Self::Value = Vec::new();
-                while let Some((name, raw)) = fields.next_entry::<String, &'de RawValue>()? {
-                    let twice = members.iter().any(|(held, _)| held.eq_ignore_ascii_case(&name));
-                    if twice || members.len() >= MEMBERS_MAX {
-                        return Err(A::Error::custom("a member twice, or too many"));
-                    }
-                    members.push((name, raw));
-                }
-                Ok(members)
-            }
-        }
-        from.deserialize_map(Reader).map(Members)
     }
 }
 
