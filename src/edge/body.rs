@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, EXPECT, TRANSFER_ENCODING};
-use http::{HeaderValue, Version};
+use http::{HeaderValue, Method, Version};
+use pingora::http::RequestHeader;
 use pingora_core::{Error, ErrorType};
 use pingora_proxy::Session;
 use thiserror::Error as ThisError;
@@ -96,6 +97,18 @@ pub fn has_target(session: &Session) -> bool {
     let head = raw_head(session);
     let Some(target) = head.split(|byte| *byte == b' ').nth(1) else { return true };
     target.starts_with(b"/") || target == b"*" || memchr::memmem::find(target, b"://").is_some()
+}
+
+/// Whether everybody sees the end of this request's body in the same place: by its one length, or since its method has
+/// none. Of chunks, and of names that some read as these, that cannot be said; their connection ends where more has come.
+pub fn ends_plainly(request: &RequestHeader) -> bool {
+    const OTHERS: [&str; 3] = ["transfer-encoding", "transfer_encoding", "content_length"];
+    let headers = &request.headers;
+    let has_end = match headers.get_all(CONTENT_LENGTH).iter().count() {
+        0 => matches!(request.method, Method::GET | Method::HEAD | Method::OPTIONS),
+        lengths => lengths == 1,
+    };
+    has_end && !OTHERS.iter().any(|name| headers.contains_key(*name))
 }
 
 /// Whether the head had a length as it came.

@@ -140,12 +140,9 @@ fn head_read(ingress: &Ingress) -> Duration {
 impl<A: HttpServerApp + Send + Sync + 'static> HttpServerApp for Visited<A> {
     async fn process_new_http(
         self: &Arc<Self>,
-        mut session: ServerSession,
+        session: ServerSession,
         shutdown: &ShutdownWatch,
     ) -> Option<ReusedHttpStream> {
-        // What a client sends behind its request is its next one. Without this Pingora takes it for a fault, and the
-        // answer to the first is lost.
-        session.set_pipelining_enabled(true);
         if session.is_http2() {
             // Each of its requests is a task of its own.
             let stream = self.visit.stream();

@@ -94,8 +94,11 @@ impl ProxyHttp for Gateway {
         modules.add_module(Box::new(Leaves(self.ingress.clone())));
     }
 
-    async fn early_request_filter(&self, _: &mut Session, _: &mut Context) -> Result<()> {
+    async fn early_request_filter(&self, session: &mut Session, _: &mut Context) -> Result<()> {
         door::head_is_read();
+        // What a client sends behind its request is its next one. Without this Pingora takes it for a fault, and the
+        // answer to the first is lost.
+        session.as_downstream_mut().set_pipelining_enabled(true);
         Ok(())
     }
 
@@ -368,6 +371,10 @@ impl ProxyHttp for Gateway {
         } else if exchange.streams_body() && has_begun(session) && !session.is_body_done() {
             // The node answered early; the client gets to read that before the connection closes.
             intake::discard(session).await;
+        }
+        // Elsewhere it may be taken for a part of this one, and here nothing may hide in another.
+        if !body::ends_plainly(session.req_header()) {
+            session.as_downstream_mut().set_pipelining_enabled(false);
         }
         exchange.finish();
     }

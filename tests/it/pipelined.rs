@@ -77,3 +77,27 @@ async fn a_client_that_sends_a_line_break_behind_its_body_gets_its_answer() {
     let conn = reply.reuse().await;
     assert_eq!(conn.exchange(&sized(100, "fern")).await.status, 200);
 }
+
+#[tokio::test]
+async fn behind_chunks_nothing_is_taken_for_a_request_and_their_answer_comes_whole() {
+    let single = Single::new().await;
+    for at_once in [true, false] {
+        let before = single.node.count();
+        let hold = Hold::new();
+        single.node.next(Script::held(&hold).then_usual());
+        let first = Talk::about(Dialect::Ollama, "moss").ask().chunked(70);
+        let second = sized(2_000, "second");
+        let mut conn = single.gate.connect().await;
+        conn.send(&first).await;
+        if !at_once {
+            single.node.request(before).await;
+        }
+        conn.send(&second).await;
+        single.node.request(before).await;
+        hold.open();
+        let reply = conn.reply(&first).await;
+        assert_eq!(reply.status, 200);
+        assert!(reply.closes_after().await, "and its connection ends");
+        assert_eq!(single.node.count(), before + 1);
+    }
+}
