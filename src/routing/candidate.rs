@@ -32,6 +32,8 @@ pub struct Candidate {
     pub other_depth: f64,
     /// Predicted time to the first token; `None`: nothing is known of any node's speed.
     pub first_token: Option<FirstToken>,
+    /// The model is in memory, but will leave it for one that is being loaded.
+    pub leaves: bool,
     /// How far the node can be relied on, 0 to 1.
     pub availability: f64,
     /// Context window the model runs with here; `None`: unknown.
@@ -100,6 +102,7 @@ impl Candidate {
             depth: 0.0,
             other_depth: 0.0,
             first_token: None,
+            leaves: false,
             availability: 1.0,
             context_tokens: None,
             pinned: false,

@@ -298,7 +298,8 @@ impl Fleet {
         let holding = &mut self.holdings[row.holding.0 as usize];
         let slots = upstream.slots(holding).count;
         let reloads = row.reloads();
-        let cold = !holding.resident || reloads;
+        let leaves = row.leaves();
+        let cold = !holding.resident || reloads || leaves;
         let foreign = upstream.foreign_requests(now, self.rules.stale_after);
         let start = match () {
             _ if cold => Start::ColdModel,
@@ -319,7 +320,12 @@ impl Fleet {
             if cold && (holding.loading_since.is_none() || reloads) {
                 self.prefixes.clear(row.holding);
             }
+            if leaves {
+                (holding.resident, holding.gives_way) = (false, true);
+            }
             if cold && holding.loading_since.is_none() {
+                let load = row.first_token.map(|parts| Duration::try_from_secs_f64(parts.load_s).unwrap_or_default());
+                holding.loaded_at = load.map(|load| now + load);
                 holding.loading_since = Some(now);
             }
             holding.line.join(lease, Work::of(ask.prompt_tokens, row.covered_tokens), now);

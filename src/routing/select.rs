@@ -5,6 +5,7 @@
 //! whatever order the upstreams were listed (L6). What it found is kept as the request's receipt.
 
 mod belief;
+mod eviction;
 mod forecast;
 mod going_on;
 mod herd;
@@ -110,6 +111,8 @@ pub struct Row {
 pub(super) struct Marks {
     /// Its window is known, and smaller than what is asked.
     too_small: bool,
+    /// The model is in memory there, but will leave it for one that is being loaded.
+    leaves: bool,
     /// The node, or the model on it, has come back a moment ago.
     rises: bool,
     /// Since when one request should try it.
@@ -117,6 +120,11 @@ pub(super) struct Marks {
 }
 
 impl Row {
+    /// The model has to be loaded again first, although it is in memory now.
+    pub fn leaves(&self) -> bool {
+        self.marks.leaves
+    }
+
     /// The model in memory there would be loaded anew.
     pub fn reloads(&self) -> bool {
         self.misfit.as_ref().is_some_and(|misfit| misfit.reloads())

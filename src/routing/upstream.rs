@@ -142,6 +142,10 @@ pub struct Holding {
     pub told_to_unload_at: Option<Moment>,
     /// Start of a load that a live lease caused.
     pub loading_since: Option<Moment>,
+    /// When that will be over, as was expected when it began.
+    pub loaded_at: Option<Moment>,
+    /// It gives way to another model, and is loaded again for those who wait.
+    pub gives_way: bool,
     pub weights_bytes: Option<u64>,
     pub resident_bytes: Option<u64>,
     pub context_tokens: Option<u32>,
@@ -318,6 +322,8 @@ impl Holding {
             unloaded_at: None,
             told_to_unload_at: None,
             loading_since: None,
+            loaded_at: None,
+            gives_way: false,
             weights_bytes: None,
             resident_bytes: None,
             context_tokens: None,

@@ -52,7 +52,8 @@ impl Holding {
             self.context_tokens = Some(told);
         }
         self.abilities = model.abilities.or(self.abilities);
-        if fixed || (model.resident && !self.is_leaving(asked_at)) {
+        self.gives_way &= model.resident;
+        if fixed || (model.resident && !self.is_leaving(asked_at) && !self.gives_way) {
             self.resident = true;
             self.resident_at = asked_at.max(self.resident_at);
         } else if self.resident && self.resident_at < asked_at {
@@ -88,6 +89,7 @@ impl Holding {
         self.resident = true;
         self.resident_at = now;
         self.told_to_unload_at = None;
+        self.gives_way = false;
         self.progress_at = now;
         self.loading_since = None;
         self.answering += 1;
@@ -125,6 +127,7 @@ impl Holding {
         self.line.leave(lease, now);
         self.answers.retain(|(of, _)| *of != lease);
         if self.running == 0 {
+            self.gives_way = false;
             self.loading_since = None;
         }
         let Some(first_byte_at) = booking.first_byte_at else {

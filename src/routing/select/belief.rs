@@ -58,7 +58,7 @@ pub fn judge(
             is_resident: candidate.is_resident(),
             is_ready: belief.is_ready(&candidate),
             first_token: candidate.first_token,
-            marks: belief.marks(fleet, ask, candidate.context_tokens),
+            marks: belief.marks(fleet, ask, candidate.context_tokens, candidate.leaves),
             misfit: misfit.map(Box::new),
             name_hash: upstream.name_hash,
         }
@@ -114,7 +114,7 @@ impl Belief<'_> {
         let prefix_share = f64::from(self.found()) / f64::from(ask.prompt_tokens.max(1));
         let memory = self.memory(fleet, upstream);
         Candidate {
-            residency: if self.reloads() { Residency::OnDisk } else { self.residency() },
+            residency: if self.reloads() || forecast.leaves() { Residency::OnDisk } else { self.residency() },
             model_bytes: holding.weights_bytes,
             need_bytes: holding.need_bytes(),
             memory,
@@ -123,11 +123,12 @@ impl Belief<'_> {
             other_depth: f64::from(upstream.in_flight.saturating_sub(holding.running).saturating_add(elsewhere))
                 / slots,
             first_token,
+            leaves: forecast.leaves(),
             availability: self.availability(fleet, upstream),
             context_tokens: upstream.window(holding, ask, self.misfit),
             pinned: around.pinned == Some(holding.upstream),
             prefix_share: if around.pinned.is_none() { prefix_share } else { 0.0 },
-            external: self.external(fleet, ask, &forecast, requests / slots, memory),
+            external: self.external(fleet, ask, &forecast, requests / slots),
         }
     }
 
@@ -147,31 +148,31 @@ impl Belief<'_> {
         self.misfit.is_some_and(Misfit::reloads)
     }
 
-    fn external(&self, fleet: &Fleet, ask: &Ask, forecast: &Forecast, used: f64, memory: Option<Memory>) -> External {
+    fn external(&self, fleet: &Fleet, ask: &Ask, forecast: &Forecast, used: f64) -> External {
         let weight = fleet.rules.externality_weight;
         let typical = self.around.typical.cost.unwrap_or_default();
         let Prospect { displaced, missed, .. } = self.prospect;
-        let cold = !self.holding.resident || self.reloads();
-        let evicts = memory.zip(self.holding.need_bytes()).is_some_and(|(memory, need)| need > memory.free_bytes);
         let per_slot = matches!(self.capacity, Capacity::Slots { .. });
         let used = used.min(PRESSED);
         External {
             work_s: (weight - 1.0) * typical.seconds(Work::of(ask.prompt_tokens, self.found())),
-            displaced_s: weight * missed * typical.seconds(Work::of(displaced, 0)),
-            evicted_s: if cold && evicts { weight * forecast.load_s() } else { 0.0 },
+            // They come back here, and so do those who wait behind them: at this node's own speed.
+            displaced_s: weight * missed * forecast.prefill_s(Work::of(displaced, 0)),
+            evicted_s: forecast.eviction().missed_s,
             // Whoever has slots of their own does not slow down the others' until there are none.
             pressure_s: if per_slot { 0.0 } else { PRESSURE_S * used / (1.0 - used) },
         }
     }
 
     /// What concerns all rows together; `window` is the one that the ask meets here.
-    fn marks(&self, fleet: &Fleet, ask: &Ask, window: Option<u32>) -> Marks {
+    fn marks(&self, fleet: &Fleet, ask: &Ask, window: Option<u32>, leaves: bool) -> Marks {
         let (holding, upstream, now) = (self.holding, self.upstream, self.around.now);
         let window = window.or(holding.runner.trained_tokens);
         let rises = |start: &SlowStart| start.since(fleet.rules.slow_start, now).is_some();
         let opening = upstream.breaker.wants_trial(now).or(holding.breaker.wants_trial(now));
         Marks {
             too_small: window.is_some_and(|window| u64::from(window) < ask.tokens_needed()),
+            leaves,
             rises: rises(&upstream.slow_start) || rises(&holding.slow_start),
             trial_due: opening.filter(|_| holding.resident).map(|opening| opening.until),
         }

@@ -3,9 +3,10 @@
 //! The wait is for the prompts ahead, and where all slots are taken, until one comes free. It is worked out
 //! from this node's own speeds, else from what is typical of the model in the fleet.
 
-use std::cell::Cell;
+use std::cell::OnceCell;
 
 use super::Offer;
+use super::eviction::{Eviction, eviction, leaves};
 use crate::routing::ask::Ask;
 use crate::routing::candidate::FirstToken;
 use crate::routing::estimate::{Cost, Work, median};
@@ -19,8 +20,8 @@ pub struct Typical<'a> {
     pub cost: Option<Cost>,
     pub load_s: Option<f64>,
     /// What is only wanted where slots are taken is worked out when it is.
-    answer_s: Later,
-    read_s: Later,
+    answer_s: OnceCell<Option<f64>>,
+    read_s: OnceCell<Option<f64>>,
     holders: &'a [Offer<'a>],
     max_output_tokens: Option<u32>,
 }
@@ -36,8 +37,8 @@ impl<'a> Typical<'a> {
         Typical {
             cost,
             load_s: median(speeds().filter_map(|speed| speed.load_s())),
-            answer_s: Later::default(),
-            read_s: Later::default(),
+            answer_s: OnceCell::new(),
+            read_s: OnceCell::new(),
             holders,
             max_output_tokens: ask.max_output_tokens,
         }
@@ -54,24 +55,12 @@ impl<'a> Typical<'a> {
 
     fn answer_s(&self) -> Option<f64> {
         let speeds = self.holders.iter().map(|offer| &offer.model.speed);
-        self.answer_s.get(|| median(speeds.filter_map(|speed| speed.answer_s(self.max_output_tokens))))
+        *self.answer_s.get_or_init(|| median(speeds.filter_map(|speed| speed.answer_s(self.max_output_tokens))))
     }
 
     fn read_s(&self) -> Option<f64> {
         let speeds = self.holders.iter().map(|offer| &offer.model.speed);
-        self.read_s.get(|| median(speeds.filter_map(|speed| speed.read_s())))
-    }
-}
-
-/// What is worked out when it is first asked for.
-#[derive(Default)]
-struct Later(Cell<Option<Option<f64>>>);
-
-impl Later {
-    fn get(&self, work: impl FnOnce() -> Option<f64>) -> Option<f64> {
-        let known = self.0.get().unwrap_or_else(work);
-        self.0.set(Some(known));
-        known
+        *self.read_s.get_or_init(|| median(speeds.filter_map(|speed| speed.read_s())))
     }
 }
 
@@ -92,6 +81,9 @@ pub struct Forecast<'a> {
     cost: Cost,
     load_s: f64,
     typical: &'a Typical<'a>,
+    /// The model will have left by then, although it is in memory now.
+    leaves: bool,
+    eviction: Eviction,
     now: Moment,
 }
 
@@ -105,6 +97,10 @@ impl<'a> Forecast<'a> {
         now: Moment,
     ) -> Forecast<'a> {
         let speed = &holding.speed;
+        let load_s = speed.load_s().or(typical.load_s).unwrap_or(0.0);
+        let leaves = leaves(fleet, holding, upstream);
+        let cold = (!holding.resident && holding.loading_since.is_none()) || leaves;
+        let eviction = if cold { eviction(fleet, holding, upstream, load_s, now) } else { Eviction::default() };
         Forecast {
             fleet,
             holding,
@@ -112,8 +108,10 @@ impl<'a> Forecast<'a> {
             slots: slots.count,
             foreign,
             cost: speed.prefill().or(typical.cost).unwrap_or_default(),
-            load_s: speed.load_s().or(typical.load_s).unwrap_or(0.0),
+            load_s,
             typical,
+            leaves,
+            eviction,
             now,
         }
     }
@@ -123,21 +121,43 @@ impl<'a> Forecast<'a> {
         FirstToken {
             wait_s: self.wait_s(),
             load_s: self.load_left_s(reloads),
-            prefill_s: self.cost.seconds(Work::of(prompt_tokens, found)),
+            prefill_s: self.prefill_s(Work::of(prompt_tokens, found)),
         }
     }
 
-    /// What is evicted for the model takes as long to come back as this one takes to come.
-    pub fn load_s(&self) -> f64 {
-        self.load_s
+    /// What leaves for the model, if it has to be loaded.
+    pub fn eviction(&self) -> Eviction {
+        self.eviction
+    }
+
+    pub fn leaves(&self) -> bool {
+        self.leaves
     }
 
     fn load_left_s(&self, reloads: bool) -> f64 {
         match self.holding.loading_since {
-            _ if self.holding.resident && !reloads => 0.0,
-            Some(since) => (self.load_s - self.now.since(since).as_secs_f64()).max(0.0),
-            None => self.load_s,
+            _ if self.holding.resident && !reloads && !self.leaves => 0.0,
+            Some(since) => match self.holding.loaded_at {
+                Some(at) => at.since(self.now).as_secs_f64(),
+                None => (self.load_s - self.now.since(since).as_secs_f64()).max(0.0),
+            },
+            None => self.other_loads_s() + self.eviction.drain_s + self.load_s,
         }
+    }
+
+    /// Engines load one model at a time, and each is told when it will be there with those before it.
+    fn other_loads_s(&self) -> f64 {
+        if self.upstream.in_flight <= self.holding.running {
+            return 0.0;
+        }
+        let loading = self.fleet.holdings_of(self.holding.upstream).filter(|other| is_loading(other));
+        let ends = loading.filter_map(|other| other.loaded_at).map(|at| at.since(self.now).as_secs_f64());
+        ends.fold(0.0, f64::max)
+    }
+
+    /// What computing so much takes here.
+    pub fn prefill_s(&self, work: Work) -> f64 {
+        self.cost.seconds(work)
     }
 
     /// Seconds until a request that came now would be computed.
@@ -197,6 +217,22 @@ impl<'a> Forecast<'a> {
         let free_s = if ends.len() < slots { 0.0 } else { earliest(&ends) };
         free_s + beyond * answer_s / slots as f64
     }
+}
+
+pub fn is_loading(holding: &Holding) -> bool {
+    holding.loading_since.is_some() && !holding.resident
+}
+
+/// When the last that a model answers now will be done.
+pub fn last_end_s(holding: &Holding, now: Moment) -> f64 {
+    let answer_s = holding.speed.answer_s(None).unwrap_or(0.0);
+    let ends = holding.answers.iter().map(|(_, since)| left_s(answer_s, *since, now));
+    let unanswered = if holding.line.is_empty() {
+        0.0
+    } else {
+        answer_s + holding.line.seconds(&holding.speed.prefill().unwrap_or_default(), now)
+    };
+    ends.fold(unanswered, f64::max)
 }
 
 /// What is left of something that takes so long; what takes longer than that may take as long again.
