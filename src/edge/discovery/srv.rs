@@ -16,6 +16,7 @@ use hickory_resolver::config::{
 use hickory_resolver::lookup::Lookup;
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
 use hickory_resolver::proto::rr::{Name, RData, RecordType};
+use hickory_resolver::system_conf::parse_resolv_conf;
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -75,6 +76,9 @@ const NOTHING_KEPT_MAX: Duration = Duration::from_secs(5);
 /// For one try; there are two, and both must fit into what a round takes.
 const TRY_MAX: Duration = Duration::from_millis(900);
 
+/// Whom this machine asks.
+const RESOLV_CONF: &str = "/etc/resolv.conf";
+
 impl Services {
     /// What the records of `host` lead to now; hosts in them are looked up where the records come from.
     pub async fn find(&self, host: &str, srv: &Srv, resolver: Arc<dyn Resolver>) -> Result<Served, String> {
@@ -103,8 +107,13 @@ impl Services {
         }
         let mut made = match srv.nameserver {
             Some(address) => TokioResolver::builder_with_config(only(address), TokioRuntimeProvider::default()),
-            None => TokioResolver::builder_tokio()
-                .map_err(|why| format!("this machine does not say whom to ask for SRV records ({why})"))?,
+            None => {
+                let (config, options) = std::fs::read_to_string(RESOLV_CONF)
+                    .map_err(|why| format!("{RESOLV_CONF}: {why}"))
+                    .and_then(|text| servers_of(&text).map_err(|why| format!("{RESOLV_CONF}: {why}")))
+                    .map_err(|why| format!("this machine does not say whom to ask for SRV records ({why})"))?;
+                TokioResolver::builder_with_config(config, TokioRuntimeProvider::default()).with_options(options)
+            }
         };
         bound(made.options_mut());
         let asker = made.build().map_err(|why| format!("nobody can be asked for SRV records ({why})"))?;
@@ -112,6 +121,11 @@ impl Services {
         askers.insert(srv.clone(), asker.clone());
         Ok(asker)
     }
+}
+
+/// What a machine's file says of name servers.
+fn servers_of(text: &str) -> Result<(ResolverConfig, ResolverOpts), String> {
+    parse_resolv_conf(text).map_err(|why| why.to_string())
 }
 
 fn only(address: SocketAddr) -> ResolverConfig {

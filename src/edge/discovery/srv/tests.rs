@@ -70,3 +70,18 @@ fn l8_records_are_bounded_and_the_lowest_priorities_are_kept() {
     assert_eq!(records.by_priority.keys().collect::<Vec<_>>(), [&0], "all of the lowest");
     assert_eq!(records.by_priority[&0].len(), RECORDS_MAX);
 }
+
+#[test]
+fn whom_this_machine_asks_stands_in_its_file() {
+    let text =
+        "# By hand.\nsearch example.test\nnameserver 127.0.0.53\nnameserver ::1\noptions timeout:30 attempts:9\n";
+    let (config, mut options) = servers_of(text).expect("servers");
+    let servers: Vec<String> = config.name_servers().iter().map(|server| server.ip.to_string()).collect();
+    assert_eq!(servers, ["127.0.0.53", "::1"]);
+    bound(&mut options);
+    assert!(options.timeout <= TRY_MAX, "however patient the machine is: {:?}", options.timeout);
+    for empty in ["", "search example.test\n", "nameserver\n", "nameserver nowhere\n"] {
+        let why = servers_of(empty).expect_err("no servers");
+        assert!(why.contains("no nameservers found"), "{empty:?}: {why}");
+    }
+}
