@@ -16,6 +16,7 @@ pub mod observe;
 pub mod peek;
 pub mod progress;
 pub mod prometheus;
+pub mod replicas;
 pub mod resume;
 pub mod translate;
 pub mod unasked;

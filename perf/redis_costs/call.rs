@@ -134,7 +134,7 @@ impl Call {
                 }
                 command
             }
-            Call::Take => scripted(hash, tenant, &[n as u64, 3, 2, 1_000_000_000, 4_000_000_000, 100_000, 700]),
+            Call::Take => scripted(hash, tenant, &[n as u64, 3, 2, 1_000_000_000, 4_000_000_000, 100_000, 700, 0]),
             Call::Settle => scripted(hash, tenant, &[n as u64, 2, 0, 0, 0, 0, 0, 300]),
         }
     }

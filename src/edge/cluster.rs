@@ -12,11 +12,12 @@ mod fault;
 mod keep;
 mod link;
 mod lookup;
-mod message;
 mod pace;
 mod recent;
+mod sharers;
 mod stored;
 mod strangers;
+mod voices;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,7 +27,7 @@ use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-pub use account::{Settled, Share, Taken};
+pub use account::{Settled, Share, Taken, Wanted};
 pub use counts::ClusterCounts;
 pub use keep::keep;
 
@@ -38,7 +39,9 @@ use fault::Fault;
 use link::Link;
 use pace::Pace;
 use recent::Recent;
+use sharers::Sharers;
 use strangers::Strangers;
+use voices::Voices;
 
 /// Between two times that what was told is told again.
 const TELL_AGAIN_EVERY: Duration = Duration::from_secs(2);
@@ -46,9 +49,13 @@ const TELL_AGAIN_EVERY: Duration = Duration::from_secs(2);
 pub struct Cluster {
     /// This replica, for as long as its process lives.
     id: u64,
+    /// What people call it: the machine, or the pod.
+    name: String,
     /// While there is a connection.
     link: ArcSwapOption<Link>,
     pace: Pace,
+    /// How long Redis' last answer to a probe took, microseconds; none yet: the greatest.
+    answer_us: AtomicU64,
     /// What others did before this moment may not have been heard: microseconds, as moments are.
     sure_since: AtomicU64,
     account: Account,
@@ -56,7 +63,9 @@ pub struct Cluster {
     recent: Mutex<Recent>,
     /// When that was told again.
     told_again: Mutex<Option<Instant>>,
+    sharers: Mutex<Sharers>,
     strangers: Mutex<Strangers>,
+    voices: Mutex<Voices>,
     told: Mutex<Told>,
 }
 
@@ -73,13 +82,17 @@ impl Default for Cluster {
     fn default() -> Cluster {
         Cluster {
             id: request_id::hash(&request_id::accept_or_make(None)).max(1),
+            name: rustix::system::uname().nodename().to_string_lossy().into_owned(),
             link: ArcSwapOption::empty(),
             pace: Pace::default(),
+            answer_us: AtomicU64::new(u64::MAX),
             sure_since: AtomicU64::new(u64::MAX),
             account: Account::default(),
             recent: Mutex::default(),
             told_again: Mutex::default(),
+            sharers: Mutex::default(),
             strangers: Mutex::default(),
+            voices: Mutex::default(),
             told: Mutex::default(),
         }
     }
@@ -91,6 +104,17 @@ impl Cluster {
         self.link.load_full().filter(|_| self.pace.is_quick())
     }
 
+    /// A probe was answered.
+    fn answered(&self, took: Duration) {
+        self.answer_us.store(took.as_micros() as u64, Ordering::Relaxed);
+        self.pace.probed(took);
+    }
+
+    /// So many other replicas are heard now.
+    fn note_heard(&self, others: usize) {
+        self.sharers.lock().note(others, self.link.load().is_some(), Instant::now());
+    }
+
     fn connected(&self, link: Arc<Link>) {
         self.link.store(Some(link));
         *self.told.lock() = Told { since_ms: Some(wall_ms()), ..Told::default() };
@@ -99,6 +123,7 @@ impl Cluster {
     /// There is no connection any more; true: that is news.
     fn lost(&self, why: &Fault) -> bool {
         self.link.store(None);
+        self.answer_us.store(u64::MAX, Ordering::Relaxed);
         self.sure_since.store(u64::MAX, Ordering::Relaxed);
         self.pace.slow();
         let mut told = self.told.lock();
@@ -134,25 +159,30 @@ impl Cluster {
     }
 }
 
-/// For `/fleet/status`; `null` where no cluster is configured.
+/// For `/fleet/status` and the dashboard; `null` where no cluster is configured.
 pub fn to_json(ingress: &Ingress) -> Value {
     let plan = ingress.plan();
     let Some(configured) = &plan.cluster else { return Value::Null };
     let cluster = &ingress.cluster;
     let since_ms = cluster.told.lock().since_ms;
     let fault = cluster.fault();
+    let answer_us = Some(cluster.answer_us.load(Ordering::Relaxed)).filter(|us| *us != u64::MAX);
     let (replicas, untold) = ingress.fleet.with(|fleet, _| (fleet.elsewhere.replicas(), fleet.elsewhere.untold()));
     json!({
         "redis": configured.redis.to_string(),
         "prefix": configured.prefix,
         "replica": format!("{:016x}", cluster.id),
+        "name": cluster.name,
         "up": cluster.link.load().is_some(),
         "quick": cluster.pace.is_quick(),
         "since_ms": since_ms,
+        "answer_ms": answer_us.map(|us| us as f64 / 1e3),
         "fault": fault.as_ref().map(Fault::name),
         "problem": fault.as_ref().map(Fault::to_string),
         "other_fleets": cluster.strangers.lock().count(),
         "other_replicas": replicas,
+        "heard": cluster.voices.lock().to_json(),
+        "other_versions": cluster.voices.lock().others(),
         "turns_not_told": untold,
         "charges_not_told": cluster.account.unsettled(),
     })

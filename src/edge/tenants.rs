@@ -22,7 +22,7 @@ use models::Models;
 use salt::Salt;
 pub use told::{LimitsTold, tell_limits};
 
-use super::cluster::{Settled, Share, Taken};
+use super::cluster::{Settled, Share, Taken, Wanted};
 use super::ingress::Ingress;
 use super::jwt::{TokenFault, Tokens};
 use super::refusal::Refusal;
@@ -30,7 +30,7 @@ use super::shared_fleet::SharedFleet;
 use crate::config::{self, KEY_CHARS_MAX, KeyHash, Plan};
 use crate::routing::ask::Priority;
 use crate::routing::chain::hash_text;
-use crate::routing::limits::{Booked, Booking, Limits, Meter, Over, Part, Refused, Stamp, Used};
+use crate::routing::limits::{Booked, Booking, Limits, Meter, Over, Part, Refused, Sharing, Stamp, Standing, Used};
 use crate::routing::moment::Moment;
 use crate::wire::edit::Edit;
 
@@ -174,26 +174,14 @@ impl Tenant {
     pub async fn admit(self: &Arc<Tenant>, tokens: u64, ingress: &Arc<Ingress>) -> Result<Admitted, Refusal> {
         let (now, cluster) = (ingress.fleet.now(), &ingress.cluster);
         let (mut admitted, stamp) = self.admit_here(tokens, &ingress.fleet)?;
-        match cluster.take(ingress, self, tokens, stamp, now).await {
+        let Some(booking) = &admitted.booking else { return Ok(admitted) };
+        match cluster.take(ingress, Wanted { tenant: self, booking, tokens, stamp, since: now }).await {
             None => {}
             Some(Taken::Granted(share)) => admitted.share = Some(share),
-            Some(Taken::Refused(refused)) => {
+            Some(Taken::Refused(refused, share)) => {
+                admitted.share = Some(share);
                 admitted.settle(Used::Nothing);
                 return Err(self.refusal(&mut self.meter.lock(), refused, now));
-            }
-            Some(Taken::Unknown(share, answer)) => {
-                admitted.share = Some(share);
-                let replicas = cluster.sharers(ingress);
-                let over = admitted
-                    .booking
-                    .as_ref()
-                    .and_then(|booking| self.meter.lock().over_with_others(&self.limits, booking, replicas, now));
-                if let Some(refused) = over
-                    && let Err(refused) = answer.granted(refused).await
-                {
-                    admitted.settle(Used::Nothing);
-                    return Err(self.refusal(&mut self.meter.lock(), refused, now));
-                }
             }
         }
         Ok(admitted)
@@ -212,8 +200,20 @@ impl Tenant {
         }
     }
 
+    /// Whether who is admitted already may go without asking the account.
+    pub fn stands(&self, booking: &Booking, sharing: Sharing, now: Moment) -> Standing {
+        self.meter.lock().stands(&self.limits, booking, sharing, now)
+    }
+
     pub fn limits(&self) -> &Limits {
         &self.limits
+    }
+
+    /// What to tell the account for somebody who was refused without asking it, so that it is heard of again; `None`: it
+    /// was asked a moment ago.
+    pub fn stamp_refused(&self, now: Moment) -> Option<Stamp> {
+        let mut meter = self.meter.lock();
+        meter.may_ask_again(now).then(|| meter.stamp())
     }
 
     /// What runs here, for other replicas; `None`: nothing does.
@@ -226,8 +226,8 @@ impl Tenant {
         self.meter.lock().learn_booked(born, booked, at, now)
     }
 
-    /// What all replicas have used together, and what others have running.
-    pub fn learn_used(&self, requests: u64, tokens: u64, others_running: u32, now: Moment) {
+    /// What all replicas have used together, and what others have running, if that was told.
+    pub fn learn_used(&self, requests: u64, tokens: u64, others_running: Option<u32>, now: Moment) {
         self.meter.lock().learn_used(requests, tokens, others_running, now);
     }
 

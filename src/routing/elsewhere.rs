@@ -5,12 +5,12 @@
 //! less, but never left out by hearsay. A replica that falls silent is forgotten. Nodes and models go by hashes of
 //! their names, since ids mean nothing to others.
 
+pub mod loads;
 pub mod tempo;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+pub use loads::{Loads, LoadsLearnt, ModelLoad, NodeLoad, Telling};
 
 use super::ask::Ask;
 use super::chain::hash_text;
@@ -22,7 +22,7 @@ use super::session::{Candidates, SharedPin, domain};
 const REQUESTS_MAX: u32 = 100_000;
 
 /// A turn that was answered.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Turn {
     pub pin: SharedPin,
     /// Under the name that the client gave, a second way to the pin.
@@ -34,30 +34,12 @@ pub struct Turn {
 }
 
 /// A prompt that a node has read.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
     pub model: u64,
     pub prompt_tokens: u32,
     /// Some of its links, and the tokens up to each.
     pub links: Vec<(u64, u32)>,
-}
-
-/// What a replica has at a node.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NodeLoad {
-    pub node: u64,
-    /// Its breaker is open there.
-    pub broken: bool,
-    pub models: Vec<ModelLoad>,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ModelLoad {
-    pub model: u64,
-    pub running: u32,
-    /// Those that wait at the replica with this as their best.
-    pub waiting: u32,
-    pub broken: bool,
 }
 
 /// Requests of other replicas for one model on one node, or for all models there.
@@ -101,15 +83,6 @@ impl Others {
     }
 }
 
-/// What came of learning another replica's loads.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LoadsLearnt {
-    /// A place may have come free for somebody who waits here.
-    pub has_less: bool,
-    /// Somebody found a node broken of which nobody had said so.
-    pub new_doubt: bool,
-}
-
 /// What is known of other replicas, and what they are to be told.
 #[derive(Default)]
 pub struct Elsewhere {
@@ -118,13 +91,7 @@ pub struct Elsewhere {
     told: VecDeque<(Moment, Turn)>,
     lost: u64,
     nodes: HashMap<u64, UpstreamId>,
-    replicas: BTreeMap<u64, Replica>,
-}
-
-struct Replica {
-    until: Moment,
-    models: Vec<(HoldingId, ModelLoad)>,
-    nodes: Vec<(UpstreamId, u32, bool)>,
+    replicas: BTreeMap<u64, loads::Replica>,
 }
 
 /// Turns kept for others while they cannot be told: some minutes of a busy replica, about 15 MB.
@@ -132,9 +99,6 @@ pub const TOLD_MAX: usize = 1 << 16;
 
 /// Replicas that are told apart; more count as none.
 pub const REPLICAS_MAX: usize = 256;
-
-/// Loads of one replica that are taken in.
-const LOADS_MAX: usize = 1 << 14;
 
 /// Links of one prompt that are told: where its conversation begins, and its latest ends.
 const LINKS_TOLD_MAX: usize = 8;
@@ -177,6 +141,11 @@ impl Elsewhere {
     /// Other replicas that were heard of lately.
     pub fn replicas(&self) -> usize {
         self.replicas.len()
+    }
+
+    /// Of these, how many have a lower id.
+    pub fn replicas_below(&self, id: u64) -> usize {
+        self.replicas.range(..id).count()
     }
 
     fn tell(&mut self, turn: Turn, now: Moment) {
@@ -249,105 +218,11 @@ impl Fleet {
         is_new
     }
 
-    /// What this replica has at the nodes, for others.
-    pub fn loads(&self, now: Moment) -> Vec<NodeLoad> {
-        let load = |upstream: &super::upstream::Upstream| {
-            let models = upstream.holdings.values().filter_map(|id| {
-                let holding = self.holding(*id);
-                let broken = is_broken(&holding.breaker, now);
-                let busy = holding.running > 0 || holding.waiting > 0 || broken;
-                busy.then(|| ModelLoad {
-                    model: hash_text(&holding.name),
-                    running: holding.running,
-                    waiting: holding.waiting,
-                    broken,
-                })
-            });
-            NodeLoad { node: upstream.name_hash, broken: is_broken(&upstream.breaker, now), models: models.collect() }
-        };
-        let busy = |upstream: &super::upstream::Upstream| {
-            upstream.in_flight > 0 || !upstream.holdings.is_empty() || upstream.breaker.opening().is_some()
-        };
-        let loads = self.upstreams.iter().map(|(_, upstream)| upstream).filter(|upstream| busy(upstream)).map(load);
-        loads.filter(|load| load.broken || !load.models.is_empty()).collect()
-    }
-
-    /// What another replica has at the nodes, in place of what it had before. It counts for `life`.
-    pub fn learn_loads(&mut self, replica: u64, loads: &[NodeLoad], life: Duration, now: Moment) -> LoadsLearnt {
-        let mut learnt = LoadsLearnt::default();
-        let before = self.forget_replica(replica);
-        if self.elsewhere.replicas.len() >= REPLICAS_MAX {
-            return LoadsLearnt { has_less: before > 0, ..learnt };
-        }
-        let mut told = Replica { until: now + life, models: Vec::new(), nodes: Vec::new() };
-        let mut after = 0u32;
-        for load in loads.iter().take(LOADS_MAX) {
-            let Some(id) = self.elsewhere.nodes.get(&load.node).copied() else { continue };
-            let mut running = 0u32;
-            for model in load.models.iter().take(LOADS_MAX) {
-                running = running.saturating_add(model.running);
-                let Some((holding, _)) = self.held_at(id, model.model) else { continue };
-                let others = &mut self.holdings[holding.0 as usize].others;
-                learnt.new_doubt |= model.broken && others.broken == 0;
-                others.add(model.running, model.waiting, model.broken, now);
-                told.models.push((holding, model.clone()));
-            }
-            if let Some(upstream) = self.upstreams.get_mut(id) {
-                learnt.new_doubt |= load.broken && upstream.others.broken == 0;
-                upstream.others.add(running, 0, load.broken, now);
-                told.nodes.push((id, running, load.broken));
-                after = after.saturating_add(running);
-            }
-        }
-        self.elsewhere.replicas.insert(replica, told);
-        learnt.has_less = after < before;
-        learnt
-    }
-
-    /// Another replica has what it had.
-    pub fn hear_of(&mut self, replica: u64, life: Duration, now: Moment) {
-        if let Some(known) = self.elsewhere.replicas.get_mut(&replica) {
-            known.until = now + life;
-        }
-    }
-
-    /// Forgets replicas that are silent for too long; true if that made a difference.
-    pub fn forget_silent(&mut self, now: Moment) -> bool {
-        let silent = self.elsewhere.replicas.iter().filter(|(_, replica)| replica.until <= now);
-        let silent: Vec<u64> = silent.map(|(id, _)| *id).collect();
-        for id in &silent {
-            self.forget_replica(*id);
-        }
-        !silent.is_empty()
-    }
-
-    /// Gives how many requests it had running.
-    fn forget_replica(&mut self, replica: u64) -> u32 {
-        let Some(told) = self.elsewhere.replicas.remove(&replica) else { return 0 };
-        for (id, load) in told.models {
-            if let Some(holding) = self.holdings.get_mut(id.0 as usize) {
-                holding.others.take(load.running, load.waiting, load.broken);
-            }
-        }
-        let mut running = 0u32;
-        for (id, count, broken) in told.nodes {
-            running = running.saturating_add(count);
-            if let Some(upstream) = self.upstreams.get_mut(id) {
-                upstream.others.take(count, 0, broken);
-            }
-        }
-        running
-    }
-
     fn held_at(&self, id: UpstreamId, model: u64) -> Option<(HoldingId, super::prefix::Capacity)> {
         let upstream = self.upstreams.get(id)?;
         let (_, held) = upstream.holdings.iter().find(|(name, _)| hash_text(name) == model)?;
         Some((*held, upstream.capacity(self.holding(*held))))
     }
-}
-
-fn is_broken(breaker: &super::breaker::Breaker, now: Moment) -> bool {
-    breaker.opening().is_some_and(|opening| now < opening.until)
 }
 
 /// What is told of a prompt: the ends of its system text and first message, and its latest ends.

@@ -100,6 +100,28 @@ pub struct Meter {
     stamps: u64,
     others: Others,
     ledger: Ledger,
+    /// When the account was last asked for somebody who was refused here.
+    asked_at: Moment,
+}
+
+/// Which of how many replicas this is that take from the same account.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sharing {
+    pub replicas: usize,
+    /// In an order that is the same for all of them, from zero.
+    pub place: usize,
+    /// Nobody can ask the account.
+    pub is_apart: bool,
+}
+
+/// Whether a request may go that the account was not asked for in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It is in this replica's share.
+    Fits,
+    /// It is beyond it, and alone in that: the account may still let it go.
+    Beyond(Refused),
+    Over(Refused),
 }
 
 /// What it has used at other replicas, as last told.
@@ -108,8 +130,14 @@ struct Others {
     requests: u64,
     tokens: u64,
     running: u32,
+    /// What ran here when that was told.
+    running_here: u32,
+    running_told_at: Moment,
     told_at: Moment,
 }
+
+/// Between two looks at the account while requests are refused without one.
+const ASK_EVERY: Duration = Duration::from_millis(50);
 
 /// So long counts what others were said to have running.
 const OTHERS_RUN: Duration = Duration::from_secs(2);
@@ -182,61 +210,76 @@ impl Meter {
         self.ledger.note(born, booked, at, now)
     }
 
-    /// What all replicas have used together, and what others have running.
-    pub fn learn_used(&mut self, requests: u64, tokens: u64, others_running: u32, now: Moment) {
+    /// What all replicas have used together, and what others have running, if that was told.
+    pub fn learn_used(&mut self, requests: u64, tokens: u64, others_running: Option<u32>, now: Moment) {
         self.ledger.turn(now);
-        self.others = Others {
-            requests: requests.saturating_sub(self.ledger.requests.sum),
-            tokens: tokens.saturating_sub(self.ledger.tokens.sum),
-            running: others_running,
-            told_at: now,
-        };
+        self.others.requests = requests.saturating_sub(self.ledger.requests.sum);
+        self.others.tokens = tokens.saturating_sub(self.ledger.tokens.sum);
+        self.others.told_at = now;
+        if let Some(running) = others_running {
+            self.others.running = running;
+            self.others.running_here = self.running;
+            self.others.running_told_at = now;
+        }
     }
 
-    /// The limit that is gone over by who is admitted already, if what others were last said to use is counted and
-    /// each of so many replicas may go on with its part of what was left then. So however late the account answers,
-    /// and however many they are, all of them together let in no more than twice the limit.
-    pub fn over_with_others(
-        &mut self,
-        limits: &Limits,
-        booking: &Booking,
-        replicas: usize,
-        now: Moment,
-    ) -> Option<Refused> {
+    /// True: it is long enough ago that the account was asked for somebody who was refused here without.
+    pub fn may_ask_again(&mut self, now: Moment) -> bool {
+        let may = now.since(self.asked_at) >= ASK_EVERY;
+        self.asked_at = if may { now } else { self.asked_at };
+        may
+    }
+
+    /// Whether who is admitted here already may go, if what others were last said to use is counted and each replica
+    /// goes on with its share of what was left then. Shares add up to what is left: so however late the account
+    /// answers, all together let in no more than the limit, but for what was under way when each heard of it last, one
+    /// for each replica that asks beyond its share, and one for each that is apart and has none.
+    pub fn stands(&mut self, limits: &Limits, booking: &Booking, sharing: Sharing, now: Moment) -> Standing {
         self.turn(now);
         self.ledger.turn(now);
-        let fresh = now.since(self.others.told_at) < OTHERS_RUN;
-        let running = self.running.saturating_add(if fresh { self.others.running } else { 0 });
-        if limits.concurrent.is_some_and(|limit| running > limit) {
-            return Some(Refused { over: Over::Concurrent, free_in: None });
-        }
+        let running = self.stands_at_once(limits, sharing, now);
         let others = self.others;
+        let (requests, tokens) = (&self.ledger.requests, &self.ledger.tokens);
         let rows = [
             (
                 Over::Requests,
                 &self.requests,
-                &self.ledger.requests,
+                requests,
                 limits.requests_a_minute,
                 others.requests,
                 booking.requests_before,
             ),
-            (
-                Over::Tokens,
-                &self.tokens,
-                &self.ledger.tokens,
-                limits.tokens_a_minute,
-                others.tokens,
-                booking.tokens_before,
-            ),
+            (Over::Tokens, &self.tokens, tokens, limits.tokens_a_minute, others.tokens, booking.tokens_before),
         ];
-        rows.into_iter().find_map(|(over, minute, booked, limit, elsewhere, before)| {
+        let rows = rows.into_iter().filter_map(|(over, minute, booked, limit, elsewhere, before)| {
             let left = u64::from(limit?).saturating_sub(booked.sum.saturating_add(others.left(elsewhere, now)));
-            let share = left.div_ceil(replicas.max(1) as u64);
             // Of those that came before it; so one is never too large for its share.
             let unsaid = before.saturating_sub(booked.sum);
-            let too_many = (unsaid + 1).saturating_sub(share);
-            (too_many > 0).then(|| Refused { over, free_in: Some(minute.free_in(too_many, now)) })
-        })
+            let too_many = (unsaid + 1).saturating_sub(sharing.of(left));
+            let refused = Refused { over, free_in: Some(minute.free_in(too_many, now)) };
+            Some(match too_many {
+                0 => Standing::Fits,
+                _ if unsaid == 0 && left > 0 && !sharing.is_apart => Standing::Beyond(refused),
+                _ => Standing::Over(refused),
+            })
+        });
+        rows.fold(running, Standing::and)
+    }
+
+    /// Those that run: what came since the account told counts against this replica's share of what was free then.
+    fn stands_at_once(&self, limits: &Limits, sharing: Sharing, now: Moment) -> Standing {
+        let Some(limit) = limits.concurrent else { return Standing::Fits };
+        let is_fresh = now.since(self.others.running_told_at) < OTHERS_RUN;
+        let (here, elsewhere) = if is_fresh { (self.others.running_here, self.others.running) } else { (0, 0) };
+        let free = u64::from(limit.saturating_sub(here.saturating_add(elsewhere)));
+        let refused = Refused { over: Over::Concurrent, free_in: None };
+        if u64::from(self.running) <= u64::from(here) + sharing.of(free) {
+            Standing::Fits
+        } else if free > 0 && self.running.saturating_add(elsewhere) <= limit && !sharing.is_apart {
+            Standing::Beyond(refused)
+        } else {
+            Standing::Over(refused)
+        }
     }
 
     /// Requests and tokens of the last minute, and requests that run or wait.
@@ -268,6 +311,36 @@ impl Meter {
         self.requests.turn(second(now));
         self.tokens.turn(second(now));
         self.requests.newest
+    }
+}
+
+impl Sharing {
+    /// There is nobody else.
+    pub const ALONE: Sharing = Sharing { replicas: 1, place: 0, is_apart: false };
+
+    /// This replica's share. Whoever is apart works all the same, if anything is left.
+    fn of(&self, left: u64) -> u64 {
+        let replicas = self.replicas.max(1) as u64;
+        let share = left / replicas + u64::from((self.place as u64) < left % replicas);
+        if self.is_apart { share.max(left.min(1)) } else { share }
+    }
+}
+
+impl Standing {
+    /// If nobody can be asked.
+    pub fn refused(self) -> Option<Refused> {
+        match self {
+            Standing::Fits => None,
+            Standing::Beyond(refused) | Standing::Over(refused) => Some(refused),
+        }
+    }
+
+    /// The stricter of the two; of two alike the first.
+    fn and(self, other: Standing) -> Standing {
+        match (self, other) {
+            (Standing::Over(_), _) | (Standing::Beyond(_), Standing::Fits | Standing::Beyond(_)) => self,
+            (Standing::Fits | Standing::Beyond(_), other) => other,
+        }
     }
 }
 

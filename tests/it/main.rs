@@ -42,6 +42,8 @@ mod cluster;
 mod cluster_failures;
 mod cluster_kinds;
 mod cluster_repairs;
+mod cluster_shares;
+mod cluster_versions;
 mod cold;
 mod counted;
 mod cut;

@@ -58,7 +58,6 @@ impl RedisServer {
     }
 
     /// The same without the wire.
-    #[allow(dead_code, reason = "a load run uses it")]
     pub fn direct_url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port)
     }

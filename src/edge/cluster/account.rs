@@ -1,10 +1,13 @@
 //! What tenants use, taken from one account for all replicas.
 //!
-//! A request is booked by one atomic call, which this replica waits for as long as it may. While Redis is slow the
-//! calls are made all the same and nobody waits, but for who would be refused otherwise: each replica lets in its part
-//! of what was left when it last heard. What could not be booked is booked when Redis is back, and what was booked in
-//! an account that is gone is booked anew. So a limit is exact while Redis is quick, holds twice at worst while it is
-//! slow, and once more for each replica while it is gone.
+//! A request is booked by one atomic call, which this replica waits for as long as it may. Shares of what was left when
+//! each last heard add up to what was left: so where Redis does not answer in time, each goes on with its own, and what
+//! it lets in so is booked whatever the account says. Who comes beyond the share is refused, but for one at a time that
+//! waits a little for the account. What could not be booked is booked when Redis is back, and what was booked in an
+//! account that is gone is booked anew. So a limit is exact while Redis is quick, and while it is slow or gone it is
+//! gone over by what was under way when that began, and by one for each replica.
+
+mod take;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -13,18 +16,17 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use redis::Script;
-use tokio::sync::oneshot;
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+
+pub use take::{Taken, Wanted};
 
 use super::Cluster;
 use super::counts::{Operation, Result as Counted};
 use super::fault::Fault;
 use super::link::Link;
-use super::pace::WAIT_MAX;
 use crate::edge::ingress::Ingress;
-use crate::edge::tenants::{Tenant, Tenants};
-use crate::routing::limits::{Booked, Limits, Over, Part, Refused, Stamp};
+use crate::edge::tenants::Tenants;
+use crate::routing::limits::{Booked, Part, Stamp};
 use crate::routing::moment::Moment;
 
 /// Charges that wait to be told. Some minutes of a busy replica; about 6 MB.
@@ -34,18 +36,6 @@ pub struct Account {
     calls: AtomicUsize,
     has_repaired: AtomicBool,
 }
-
-/// What came of taking from the account.
-pub enum Taken {
-    Granted(Share),
-    Refused(Refused),
-    /// Nobody could tell in time; it counts all the same.
-    Unknown(Share, Late),
-}
-
-/// An answer that has not come yet.
-#[derive(Default)]
-pub struct Late(Option<oneshot::Receiver<Option<Refused>>>);
 
 /// A request's part of the account, until it is settled.
 pub struct Share {
@@ -82,87 +72,21 @@ pub struct Settled {
 
 const CHARGES_MAX: usize = 1 << 16;
 
-/// Calls under way at once; while Redis hangs, more are not even begun.
-const CALLS_MAX: usize = 4096;
-
-/// The longest that a request waits which would be refused otherwise.
-const WAIT_OVER_SHARE_MAX: Duration = Duration::from_millis(50);
-
 /// Charges told at once, before looking again.
 const CHARGES_PER_TURN: usize = 256;
-
-/// So long counts what a replica said that it has running, seconds.
-const RUNNING_LIFE_S: u64 = 2;
 
 /// A booking that is settled already: whatever comes of its call is to be undone.
 const SETTLED: u64 = u64::MAX;
 
-static TAKE: LazyLock<Script> =
-    LazyLock::new(|| Script::new(concat!(include_str!("window.lua"), include_str!("take.lua"))));
 static SETTLE: LazyLock<Script> =
     LazyLock::new(|| Script::new(concat!(include_str!("window.lua"), include_str!("settle.lua"))));
 
 static REPAIR: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("repair.lua")));
 
-/// What the account says: the limit that is reached or zero, seconds to wait, the second that was booked in,
-/// requests and tokens of all replicas, what others have running, and when the account began.
-type Answer = (u8, u64, u64, u64, u64, u32, u64);
+/// When the account began, and what all replicas have used of it: requests and tokens.
+type Settling = (u64, u64, u64);
 
 impl Cluster {
-    /// Takes a request from its tenant's account. `None`: no account is kept.
-    pub async fn take(
-        self: &Arc<Self>,
-        ingress: &Arc<Ingress>,
-        tenant: &Arc<Tenant>,
-        tokens: u64,
-        stamp: Stamp,
-        since: Moment,
-    ) -> Option<Taken> {
-        ingress.plan().cluster.as_ref()?;
-        let limits = tenant.limits();
-        if *limits == Limits::default() {
-            return None;
-        }
-        let share = Share { cluster: self.clone(), tenant: tenant.id, booked: Arc::default(), since };
-        let Some(link) = self.link.load_full().filter(|_| self.account.calls.load(Ordering::Relaxed) < CALLS_MAX)
-        else {
-            ingress.metrics.cluster.count(Operation::Take, Counted::Slow);
-            return Some(Taken::Unknown(share, Late::default()));
-        };
-        let (sender, mut answer) = oneshot::channel();
-        self.account.calls.fetch_add(1, Ordering::Relaxed);
-        let call = Call {
-            cluster: self.clone(),
-            ingress: ingress.clone(),
-            tenant: tenant.clone(),
-            booked: share.booked.clone(),
-            tokens,
-            stamp,
-            since,
-        };
-        tokio::spawn(call.run(link, sender));
-        if !self.pace.is_quick() {
-            ingress.metrics.cluster.count(Operation::Take, Counted::Slow);
-            return Some(Taken::Unknown(share, Late(Some(answer))));
-        }
-        match timeout(WAIT_MAX, &mut answer).await {
-            Ok(Ok(Some(refused))) => Some(Taken::Refused(refused)),
-            Ok(Ok(None)) => Some(Taken::Granted(share)),
-            Ok(Err(_)) => Some(Taken::Unknown(share, Late::default())),
-            Err(_) => {
-                self.pace.slow();
-                ingress.metrics.cluster.count(Operation::Take, Counted::Slow);
-                Some(Taken::Unknown(share, Late(Some(answer))))
-            }
-        }
-    }
-
-    /// Replicas that take from the same account at this moment. Without one each is alone.
-    pub fn sharers(&self, ingress: &Ingress) -> usize {
-        let others = || ingress.fleet.with(|fleet, _| fleet.elsewhere.replicas());
-        1 + if self.link.load().is_some() { others() } else { 0 }
-    }
-
     /// Books anew what was booked in an account that is gone.
     fn put_back(&self, tenant: u64, parts: Vec<Part>, stamp: Stamp, ingress: &Ingress) {
         for Part { at, requests, tokens } in parts {
@@ -182,88 +106,6 @@ impl Cluster {
         }
         // What cannot be repaired now is found again by the next call.
         let _ = link.run::<redis::Value>(&REPAIR, &keys(link, tenant), &[]).await;
-    }
-}
-
-impl Late {
-    /// Whoever would be refused by what is known here waits a little longer for what the account says: a refusal
-    /// that is wrong costs more.
-    pub async fn granted(self, refused: Refused) -> Result<(), Refused> {
-        let Some(answer) = self.0 else { return Err(refused) };
-        match timeout(WAIT_OVER_SHARE_MAX, answer).await {
-            Ok(Ok(None)) => Ok(()),
-            Ok(Ok(Some(refused))) => Err(refused),
-            _ => Err(refused),
-        }
-    }
-}
-
-/// One call to the account, which goes on when nobody waits for it any more.
-struct Call {
-    cluster: Arc<Cluster>,
-    ingress: Arc<Ingress>,
-    tenant: Arc<Tenant>,
-    booked: Arc<AtomicU64>,
-    tokens: u64,
-    stamp: Stamp,
-    since: Moment,
-}
-
-impl Call {
-    /// Sends why the request is refused, or that it is not; nothing if nobody knows.
-    async fn run(self, link: Arc<Link>, waiting: oneshot::Sender<Option<Refused>>) {
-        let limits = *self.tenant.limits();
-        let most = |limit: Option<u32>| limit.map_or("-1".to_owned(), |limit| limit.to_string());
-        let args = [
-            format!("{:016x}", self.cluster.id),
-            self.stamp.number.to_string(),
-            self.stamp.running.to_string(),
-            RUNNING_LIFE_S.to_string(),
-            most(limits.requests_a_minute),
-            most(limits.tokens_a_minute),
-            most(limits.concurrent),
-            self.tokens.to_string(),
-        ];
-        let answer: redis::RedisResult<Answer> = link.run(&TAKE, &keys(&link, self.tenant.id), &args).await;
-        self.cluster.account.calls.fetch_sub(1, Ordering::Relaxed);
-        let counts = &self.ingress.metrics.cluster;
-        let (over, wait_s, second, requests, tokens, running, born) = match answer {
-            Ok(answer) => answer,
-            Err(why) => {
-                counts.count(Operation::Take, Counted::Error);
-                if matches!(Fault::of(&why), Fault::WrongType(_)) {
-                    self.cluster.repair(&link, self.tenant.id).await;
-                }
-                return;
-            }
-        };
-        counts.count(Operation::Take, Counted::Ok);
-        let tokens_booked = limits.tokens_a_minute.map_or(self.tokens, |limit| self.tokens.min(limit.into()));
-        let booked = Booked { requests_add: 1, tokens_add: tokens_booked, ..Booked::default() };
-        let (booked, now) = (if over == 0 { booked } else { Booked::default() }, self.ingress.fleet.now());
-        let gone = self.tenant.learn_booked(born, booked, self.since, now);
-        self.cluster.put_back(self.tenant.id, gone, self.stamp, &self.ingress);
-        self.tenant.learn_used(requests, tokens, running, now);
-        let over = match over {
-            1 => Some(Over::Requests),
-            2 => Some(Over::Tokens),
-            3 => Some(Over::Concurrent),
-            _ => None,
-        };
-        if let Some(over) = over {
-            let free_in = Some(Duration::from_secs(wait_s)).filter(|_| over != Over::Concurrent);
-            let _ = waiting.send(Some(Refused { over, free_in }));
-            return;
-        }
-        let free = self.booked.compare_exchange(0, second, Ordering::AcqRel, Ordering::Acquire);
-        if free == Err(SETTLED) {
-            // It has ended and was told as one that is booked nowhere.
-            let (stamp, since) = (self.stamp, self.since);
-            let twice =
-                Charge { requests_back: 1, tokens_back: tokens_booked, ..Charge::of(self.tenant.id, stamp, since) };
-            self.cluster.account.add(Charge { booked: second, ..twice }, &self.ingress);
-        }
-        let _ = waiting.send(None);
     }
 }
 
@@ -337,7 +179,7 @@ impl Account {
             for charge in some {
                 let (link, args) = (link.clone(), charge.args(ingress));
                 calls.spawn(async move {
-                    let settled = link.run::<u64>(&SETTLE, &keys(&link, charge.tenant), &args).await;
+                    let settled = link.run::<Settling>(&SETTLE, &keys(&link, charge.tenant), &args).await;
                     (charge, settled)
                 });
             }
@@ -346,7 +188,7 @@ impl Account {
                 let counted = if settled.is_ok() { Counted::Ok } else { Counted::Error };
                 ingress.metrics.cluster.count(Operation::Settle, counted);
                 match settled {
-                    Ok(born) => self.settled(&charge, born, ingress),
+                    Ok(told) => self.settled(&charge, told, ingress),
                     Err(why) if matches!(Fault::of(&why), Fault::WrongType(_)) => {
                         ingress.cluster.repair(link, charge.tenant).await;
                         self.add(charge, ingress);
@@ -365,14 +207,16 @@ impl Account {
         }
     }
 
-    fn settled(&self, charge: &Charge, born: u64, ingress: &Ingress) {
+    fn settled(&self, charge: &Charge, (born, requests, tokens): Settling, ingress: &Ingress) {
         let tenants = ingress.tenants();
         let Some(tenant) = tenants.iter().find(|tenant| tenant.id == charge.tenant) else { return };
         let Charge { requests_add, requests_back, tokens_add, tokens_back, .. } = *charge;
         let booked = Booked { requests_add, requests_back, tokens_add, tokens_back };
         // Of requests that only say that they run nobody knows when they came.
         let since = if booked == Booked::default() { Moment::default() } else { charge.since };
-        let gone = tenant.learn_booked(born, booked, since, ingress.fleet.now());
+        let now = ingress.fleet.now();
+        let gone = tenant.learn_booked(born, booked, since, now);
+        tenant.learn_used(requests, tokens, None, now);
         ingress.cluster.put_back(charge.tenant, gone, charge.stamp, ingress);
     }
 
@@ -380,13 +224,13 @@ impl Account {
     async fn keep(
         &self,
         charge: Charge,
-        calls: &mut JoinSet<(Charge, redis::RedisResult<u64>)>,
+        calls: &mut JoinSet<(Charge, redis::RedisResult<Settling>)>,
         ingress: &Ingress,
     ) -> Result<(), Fault> {
         self.add(charge, ingress);
         while let Some(Ok((charge, settled))) = calls.join_next().await {
             match settled {
-                Ok(born) => self.settled(&charge, born, ingress),
+                Ok(told) => self.settled(&charge, told, ingress),
                 Err(_) => self.add(charge, ingress),
             }
         }

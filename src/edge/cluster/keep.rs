@@ -14,16 +14,16 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 use super::counts::{Operation, Result as Counted};
 use super::fault::Fault;
 use super::link::{ANSWER_MAX, Link};
-use super::message::Message;
 use super::pace::PROBE_EVERY;
-use super::stored;
+use super::{Cluster, stored};
 use crate::config;
 use crate::edge::clock::wall_ms;
 use crate::edge::ingress::Ingress;
 use crate::routing::chain::hash_text;
 use crate::routing::elsewhere::tempo::{LIFE, Tempo};
-use crate::routing::elsewhere::{NodeLoad, Turn};
+use crate::routing::elsewhere::{Telling, Turn};
 use crate::routing::moment::Moment;
+use crate::wire::replicas::{Speaker, Unread, Word};
 
 /// Nothing was heard, not even our own heartbeat: the channel is broken.
 const SILENCE_MAX: Duration = Duration::from_millis(1500);
@@ -40,6 +40,9 @@ const TURNS_PER_STEP: usize = 64;
 
 /// So often is told again what was told last, after a connection is made: others may have come back a little later.
 const TELLS_AGAIN: u32 = 2;
+
+/// A pin is stored as soon as that, with those that come meanwhile: whoever has not heard of it finds it there.
+const STORED_WITHIN: Duration = Duration::from_millis(2);
 
 /// Between two attempts to connect.
 const RETRY_EVERY: Duration = Duration::from_millis(250);
@@ -62,7 +65,12 @@ async fn forget_silent(ingress: &Ingress) {
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        if ingress.fleet.with(|fleet, now| fleet.forget_silent(now)) {
+        let (others, has_less) = ingress.fleet.with(|fleet, now| {
+            // Whoever falls silent may do so for want of Redis.
+            (fleet.elsewhere.replicas(), fleet.forget_silent(now))
+        });
+        ingress.cluster.note_heard(others);
+        if has_less {
             ingress.waiting_room.sweep();
         }
     }
@@ -115,12 +123,12 @@ async fn is_reconfigured(ingress: &Ingress, config: &config::Cluster) {
     }
 }
 
-/// Tells others what is new here.
+/// Tells others what is new here: pins are stored at once, and told with what comes until it is time.
 async fn tell(ingress: &Ingress, link: &Link) -> Fault {
-    let mut told_loads: Option<Vec<NodeLoad>> = None;
-    let began = Instant::now();
-    // The first message of a connection, and every heartbeat, say all.
-    let mut told_at = began.checked_sub(LIFE).unwrap_or(began);
+    // The first message of a connection says all.
+    let mut telling = Telling::default();
+    let mut untold: Vec<(Moment, Turn)> = Vec::new();
+    let mut published_at = Moment::default();
     let mut tells_again = TELLS_AGAIN;
     loop {
         if tells_again > 0 && ingress.cluster.may_tell_again() {
@@ -128,34 +136,39 @@ async fn tell(ingress: &Ingress, link: &Link) -> Fault {
             tell_again(ingress);
         }
         let tempo = Tempo::of(1 + ingress.fleet.with(|fleet, _| fleet.elsewhere.replicas()));
-        let _ = timeout(tempo.loads_every, ingress.fleet.news.notified()).await;
-        sleep(tempo.turns_within).await;
+        let patience = if untold.is_empty() { tempo.loads_every } else { tempo.turns_within };
+        let _ = timeout(patience, ingress.fleet.news.notified()).await;
+        sleep(STORED_WITHIN).await;
         // Counts of many nodes are dear to carry, and each is heard by all: turns do not wait for them.
-        let says_loads = told_at.elapsed() >= tempo.loads_every;
         let (turns, lost, loads, now) = ingress.fleet.with(|fleet, now| {
             let (turns, lost) = fleet.elsewhere.take_told(TURNS_PER_MESSAGE);
-            (turns, lost, says_loads.then(|| fleet.loads(now)), now)
+            (turns, lost, telling.is_due(&tempo, now).then(|| fleet.loads(now)), now)
         });
         ingress.metrics.cluster.dropped_turns(lost);
-        let beats = told_at.elapsed() >= tempo.heartbeat_every;
-        let loads = loads.filter(|loads| beats || told_loads.as_ref() != Some(loads));
-        if turns.is_empty() && loads.is_none() {
-            continue;
-        }
-        let message = Message::new((ingress.cluster.id, fleet_of(ingress)), loads.clone(), &turns, now, wall_ms());
-        if let Err(why) = publish(ingress, link, message.to_bytes()).await {
-            ingress.fleet.with(|fleet, _| fleet.elsewhere.give_back(turns));
-            return why;
-        }
-        if loads.is_some() {
-            (told_loads, told_at) = (loads, Instant::now());
-        }
-        ingress.metrics.cluster.told(turns.len());
+        // From here on they are told again with the next connection, should this one break.
         ingress.cluster.recent.lock().add(&turns, now);
+        untold.extend(turns.iter().cloned());
+        let is_time = now.since(published_at) >= tempo.turns_within || untold.len() >= TURNS_PER_MESSAGE;
+        let loads = loads.and_then(|loads| telling.next(loads, &tempo, now));
+        if (is_time && !untold.is_empty()) || loads.is_some() {
+            let word = Word::new(speaker(ingress), loads, &untold, now, wall_ms());
+            if let Err(why) = publish(ingress, link, word.to_bytes()).await {
+                return why;
+            }
+            ingress.metrics.cluster.told(untold.len());
+            untold.clear();
+            published_at = now;
+        }
         if let Err(why) = store(ingress, link, turns, now).await {
             return why;
         }
     }
+}
+
+fn speaker(ingress: &Ingress) -> Speaker {
+    let in_flight = u32::try_from(ingress.fleet.with(|fleet, _| fleet.live_leases())).unwrap_or(u32::MAX);
+    let Cluster { id, name, .. } = &*ingress.cluster;
+    Speaker { replica: *id, name: name.clone(), fleet: fleet_of(ingress), in_flight }
 }
 
 /// What was told last may not have been heard.
@@ -190,11 +203,7 @@ async fn store(ingress: &Ingress, link: &Link, turns: Vec<(Moment, Turn)>, now: 
     if commands.is_empty() {
         return Ok(());
     }
-    let stored = done(ingress, link, Operation::Store, link.call_all(commands)).await;
-    if stored.is_err() {
-        ingress.fleet.with(|fleet, _| fleet.elsewhere.give_back(turns));
-    }
-    stored
+    done(ingress, link, Operation::Store, link.call_all(commands)).await
 }
 
 /// Waits for a call; an error if the connection is of no more use.
@@ -243,12 +252,15 @@ async fn hear(ingress: &Arc<Ingress>, mut pubsub: PubSub) -> Fault {
             Ok(None) => return Fault::Broken,
             Err(_) => return Fault::Silent,
         };
-        if let Some(message) = Message::of(message.get_payload_bytes())
-            && message.replica != ingress.cluster.id
-        {
-            learn(ingress, &message);
-            // Whoever has much to learn lets others run in between.
-            tokio::task::yield_now().await;
+        match Word::of(message.get_payload_bytes()) {
+            Ok(word) if word.replica == ingress.cluster.id => {}
+            Ok(word) => {
+                learn(ingress, &word);
+                // Whoever has much to learn lets others run in between.
+                tokio::task::yield_now().await;
+            }
+            Err(Unread::Other(major)) => ingress.cluster.voices.lock().hear_other(major),
+            Err(Unread::Broken) => {}
         }
     }
 }
@@ -259,7 +271,8 @@ fn fleet_of(ingress: &Ingress) -> u64 {
     plan.upstreams.iter().fold(0, |all, upstream| all ^ hash_text(&upstream.name))
 }
 
-fn learn(ingress: &Ingress, message: &Message) {
+fn learn(ingress: &Ingress, message: &Word) {
+    ingress.cluster.voices.lock().hear(message);
     if message.fleet != fleet_of(ingress) && ingress.cluster.strangers.lock().heard(message.fleet) {
         log::warn!(
             "cluster: a replica with other upstreams uses the prefix {}: its configuration is another, or it is of \
@@ -300,7 +313,7 @@ async fn probe(ingress: &Ingress, link: &Link) -> Fault {
         let began = Instant::now();
         let answer = timeout(ANSWER_MAX, link.call::<redis::Value>(&redis::cmd("PING"))).await;
         match answer {
-            Ok(Ok(_)) => ingress.cluster.pace.probed(began.elapsed()),
+            Ok(Ok(_)) => ingress.cluster.answered(began.elapsed()),
             Ok(Err(why)) if link.is_refusal(&why) => ingress.cluster.pace.slow(),
             Ok(Err(why)) => return Fault::of(&why),
             Err(_) => return Fault::TimedOut,

@@ -35,4 +35,4 @@ if stamp >= latest then
     redis.call('HDEL', runs, replica)
   end
 end
-return tonumber(born)
+return {tonumber(born), math.max(0, requests_sum), math.max(0, tokens_sum)}

@@ -3,6 +3,8 @@
 local life = tonumber(ARGV[4])
 local requests_max, tokens_max, running_max = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
 local tokens = tonumber(ARGV[8])
+-- It has gone already, whatever the account says.
+local is_forced = ARGV[9] == '1'
 
 local others = 0
 if running_max >= 0 then
@@ -26,7 +28,9 @@ end
 
 local over, wait = 0, 0
 if tokens_max >= 0 then tokens = math.min(tokens, tokens_max) end
-if running_max >= 0 and others + running > running_max then
+if is_forced then
+  over = 0
+elseif running_max >= 0 and others + running > running_max then
   over = 3
 elseif requests_max >= 0 and requests_sum + 1 > requests_max then
   over, wait = 1, free_in('r', requests_sum + 1 - requests_max)

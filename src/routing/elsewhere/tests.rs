@@ -1,5 +1,7 @@
 //! Two replicas that tell each other everything, and one that hears nothing.
 
+use std::time::Duration;
+
 use super::*;
 use crate::routing::chain::{Chain, Link, mix};
 use crate::routing::fleet::{Outcome, Rules};
@@ -61,7 +63,11 @@ fn tell(from: &mut Fleet, to: &mut Fleet, now: Moment) -> usize {
 }
 
 fn tell_loads(from: &Fleet, to: &mut Fleet, now: Moment) -> LoadsLearnt {
-    to.learn_loads(1, &from.loads(now), LIFE, now)
+    to.learn_loads(1, &whole(from.loads(now)), LIFE, now)
+}
+
+fn whole(nodes: Vec<NodeLoad>) -> Loads {
+    Loads { only_changes: false, nodes }
 }
 
 #[test]
@@ -175,6 +181,32 @@ fn each_replica_has_its_share_of_a_busy_node() {
 }
 
 #[test]
+fn what_has_changed_at_a_node_takes_the_place_of_what_was_there() {
+    let mut fleet = replica(&["n1", "n2"]);
+    let model = hash_text(&Ask::plain().model);
+    let load = |node: &str, running: u32| {
+        let models = vec![ModelLoad { model, running, ..ModelLoad::default() }];
+        NodeLoad { node: hash_text(node), broken: false, models }
+    };
+    let nothing = |node: &str| NodeLoad { node: hash_text(node), ..NodeLoad::default() };
+    let changes = |nodes: Vec<NodeLoad>| Loads { only_changes: true, nodes };
+    let mut after = |loads: Loads| {
+        let has_less = fleet.learn_loads(1, &loads, LIFE, at(10)).has_less;
+        let running: Vec<u32> = fleet.upstreams().map(|(_, upstream)| upstream.others.running).collect();
+        (running, has_less)
+    };
+    assert_eq!(after(changes(vec![load("n1", 2)])), (vec![2, 0], false), "who has missed all of it knows that");
+    assert_eq!(after(whole(vec![load("n1", 3)])), (vec![3, 0], false));
+    assert_eq!(after(changes(vec![load("n2", 2)])), (vec![3, 2], false));
+    assert_eq!(after(changes(vec![load("n1", 1)])), (vec![1, 2], true));
+    assert_eq!(after(changes(vec![nothing("n2"), load("nowhere", 4)])), (vec![1, 0], true));
+    assert_eq!(after(changes(vec![])), (vec![1, 0], false), "a heartbeat");
+    assert_eq!(after(whole(vec![])), (vec![0, 0], true));
+    assert_eq!(fleet.elsewhere.replicas(), 1);
+    assert!(fleet.forget_silent(at(11)));
+}
+
+#[test]
 fn hearsay_of_a_broken_node_makes_it_less_likely_and_never_excludes_it() {
     let (mut a, mut b) = (replica(&["n1"]), replica(&["n1"]));
     for _ in 0..3 {
@@ -221,7 +253,7 @@ fn every_table_is_bounded_and_strangers_change_nothing() {
     assert!(!a.learn_turn(&stranger, at(1), at(1)));
     let load = NodeLoad { node: hash_text("nobody"), broken: true, models: vec![ModelLoad::default()] };
     for replica in 0..REPLICAS_MAX as u64 + 10 {
-        a.learn_loads(replica, std::slice::from_ref(&load), LIFE, at(1));
+        a.learn_loads(replica, &whole(vec![load.clone()]), LIFE, at(1));
     }
     assert_eq!(a.elsewhere.replicas(), REPLICAS_MAX);
 }
@@ -235,13 +267,13 @@ fn no_count_that_another_tells_is_followed_one_by_one() {
     let model = hash_text(&Ask::plain().model);
     let all = ModelLoad { model, running: u32::MAX, waiting: u32::MAX, broken: false };
     let load = NodeLoad { node: hash_text(&home), broken: false, models: vec![all] };
-    fleet.learn_loads(1, std::slice::from_ref(&load), LIFE, at(13));
+    fleet.learn_loads(1, &whole(vec![load]), LIFE, at(13));
 
     // Each at a step would take minutes.
     let decision = decided(&fleet, &chat("suav"), at(13));
 
     assert!(decision.rows.iter().all(|row| row.score.is_finite()));
     assert_ne!(name(&fleet, decision.rows[0].upstream), home);
-    fleet.learn_loads(1, &[], LIFE, at(14));
+    fleet.learn_loads(1, &whole(vec![]), LIFE, at(14));
     assert_eq!(name(&fleet, decided(&fleet, &chat("suav"), at(14)).rows[0].upstream), home, "nothing of it is left");
 }

@@ -158,10 +158,11 @@ fn what_nobody_has_confirmed_stays_within_a_share() {
     let limits = Limits { requests_a_minute: Some(20), tokens_a_minute: Some(1000), ..Limits::default() };
     let now = Moment::from_secs(100);
     let let_in = |meter: &mut Meter, replicas: usize, tokens: u64| {
+        let sharing = Sharing { replicas, place: 0, is_apart: false };
         let mut count = 0;
         loop {
             let Ok(booking) = meter.admit(&limits, tokens, now) else { return count };
-            if meter.over_with_others(&limits, &booking, replicas, now).is_some() {
+            if meter.stands(&limits, &booking, sharing, now) != Standing::Fits {
                 meter.settle(booking, Used::Nothing, now);
                 return count;
             }
@@ -171,9 +172,9 @@ fn what_nobody_has_confirmed_stays_within_a_share() {
     assert_eq!([let_in(&mut Meter::default(), 1, 1), let_in(&mut Meter::default(), 3, 1)], [20, 7]);
 
     let mut known = Meter::default();
-    known.learn_used(14, 140, 0, now);
+    known.learn_used(14, 140, Some(0), now);
     assert_eq!(let_in(&mut known.clone(), 3, 1), 2, "of the six that were left");
-    known.learn_used(20, 140, 0, now);
+    known.learn_used(20, 140, Some(0), now);
     assert_eq!(let_in(&mut known, 3, 1), 0);
 
     // One is never too large for its share, of two one is.
@@ -184,8 +185,48 @@ fn what_nobody_has_confirmed_stays_within_a_share() {
     assert_eq!(let_in(&mut meter, 3, 1), 7);
     let seven = Booked { requests_add: 7, tokens_add: 7, ..Booked::default() };
     assert_eq!(meter.learn_booked(1, seven, now, now), []);
-    meter.learn_used(7, 7, 0, now);
+    meter.learn_used(7, 7, Some(0), now);
     assert_eq!(let_in(&mut meter, 3, 1), 5, "of the thirteen that are left");
+}
+
+/// Shares of all replicas add up to what is left, and whoever has none may ask the account, or works for itself if it
+/// cannot.
+#[test]
+fn shares_add_up_to_what_is_left() {
+    let now = Moment::from_secs(100);
+    let stands = |limits: &Limits, meter: &mut Meter, sharing: Sharing| {
+        let booking = meter.admit(limits, 1, now).expect("room here");
+        let standing = meter.stands(limits, &booking, sharing, now);
+        if standing != Standing::Fits {
+            meter.settle(booking, Used::Nothing, now);
+        }
+        standing
+    };
+    for (limits, limit) in [
+        (Limits { requests_a_minute: Some(5), ..Limits::default() }, 5),
+        (Limits { concurrent: Some(5), ..Limits::default() }, 5),
+    ] {
+        for replicas in 1..8 {
+            let (mut all, mut apart) = (0, 0);
+            for place in 0..replicas {
+                let near = Sharing { replicas, place, is_apart: false };
+                let mut meter = Meter::default();
+                all += (0..5).filter(|_| stands(&limits, &mut meter, near) == Standing::Fits).count();
+                let far = Sharing { is_apart: true, ..near };
+                let mut meter = Meter::default();
+                apart += (0..5).filter(|_| stands(&limits, &mut meter, far) == Standing::Fits).count();
+            }
+            assert_eq!((all, apart), (limit, limit.max(replicas)), "{replicas} replicas, {limits:?}");
+        }
+    }
+    let limits = Limits { requests_a_minute: Some(2), ..Limits::default() };
+    let last = Sharing { replicas: 3, place: 2, is_apart: false };
+    let mut meter = Meter::default();
+    assert!(matches!(stands(&limits, &mut meter, last), Standing::Beyond(_)));
+    meter.learn_used(2, 2, Some(0), now);
+    assert!(matches!(stands(&limits, &mut meter, last), Standing::Over(_)), "nothing is left");
+    let apart = Sharing { is_apart: true, ..last };
+    assert!(matches!(stands(&limits, &mut meter, apart), Standing::Over(_)), "nor for whoever is apart");
 }
 
 /// Who is refused by the account is told that nothing is left.
@@ -199,7 +240,7 @@ fn what_is_left_counts_what_was_booked_here_once() {
         meter.learn_booked(1, Booked { requests_add: 1, ..Booked::default() }, now, now);
     }
     let refused = meter.admit(&limits, 1, now).expect("room here");
-    meter.learn_used(3, 3, 0, now);
+    meter.learn_used(3, 3, Some(0), now);
     meter.settle(refused, Used::Nothing, now);
     assert_eq!(meter.requests_left(&limits, now).map(|left| left.remaining), Some(0));
 }

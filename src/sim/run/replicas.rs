@@ -13,10 +13,11 @@ use super::product::{Product, Setting};
 use super::{Number, Order, Router};
 use crate::routing::chain::mix;
 use crate::routing::elsewhere::tempo::{LIFE, Tempo};
-use crate::routing::elsewhere::{NodeLoad, Turn};
+use crate::routing::elsewhere::{Loads, Telling, Turn};
 use crate::routing::moment::Moment;
 use crate::sim::engine::Usage;
 use crate::sim::workload::Request;
+use crate::wire::replicas::{Speaker, Word};
 
 /// How they hear of each other.
 #[derive(Clone, Copy, Debug)]
@@ -60,23 +61,22 @@ pub struct Replicas {
 struct Voice {
     product: Product,
     next_tell: Moment,
-    told_loads: Vec<NodeLoad>,
-    told_at: Option<Moment>,
+    telling: Telling,
 }
 
 struct Message {
     due: Moment,
     from: usize,
     /// `None`: they are as they were.
-    loads: Option<Vec<NodeLoad>>,
+    loads: Option<Loads>,
     turns: Vec<(Moment, Turn)>,
 }
 
 /// Turns of one message at most, as `edge::cluster` has it.
 const TURNS_MAX: usize = 2048;
 
-/// Version, replica and time of a message.
-const HEAD_BYTES: u64 = 20;
+/// Of the speaker's name and ids, which are none here.
+const HEAD_BYTES: u64 = 36;
 
 impl Replicas {
     pub fn new(setting: &Setting, nodes: &[NodeParams], terms: Terms, seed: u64) -> Replicas {
@@ -87,7 +87,7 @@ impl Replicas {
             product.fleet().elsewhere.tells = tells;
             let first = Moment::default() + tempo.turns_within * n as u32 / count as u32;
             let next_tell = if tells { first } else { Moment::MAX };
-            Voice { product, next_tell, told_loads: Vec::new(), told_at: None }
+            Voice { product, next_tell, telling: Telling::default() }
         };
         let mut replicas = Replicas {
             all: (0..count).map(voice).collect(),
@@ -114,21 +114,18 @@ impl Replicas {
         voice.next_tell = now + tempo.turns_within;
         let fleet = voice.product.fleet();
         let (turns, _) = fleet.elsewhere.take_told(TURNS_MAX);
-        let passed = voice.told_at.map_or(Duration::MAX, |at| now.since(at));
-        let loads = (passed >= tempo.loads_every).then(|| fleet.loads(now));
-        let loads = loads.filter(|loads| passed >= tempo.heartbeat_every || *loads != voice.told_loads);
+        let loads = voice.telling.is_due(&tempo, now).then(|| fleet.loads(now));
+        let loads = loads.and_then(|loads| voice.telling.next(loads, &tempo, now));
         if turns.is_empty() && loads.is_none() {
             return;
         }
-        if let Some(loads) = &loads {
-            self.counts.loads += loads.len() as u64;
-            voice.told_loads.clone_from(loads);
-            voice.told_at = Some(now);
-        }
+        self.counts.loads += loads.as_ref().map_or(0, |loads| loads.nodes.len() as u64);
         self.counts.messages += 1;
         self.counts.turns += turns.len() as u64;
-        self.counts.bytes += bytes_of(&loads, &turns);
-        self.under_way.push_back(Message { due: now + delay, from, loads, turns });
+        // As it would be by the wall clock of these days.
+        let word = Word::new(Speaker::default(), loads, &turns, now, 1_700_000_000_000);
+        self.counts.bytes += HEAD_BYTES + word.to_bytes().len() as u64;
+        self.under_way.push_back(Message { due: now + delay, from, loads: word.loads, turns });
     }
 
     fn hear(&mut self, delay: Duration, now: Moment, orders: &mut Vec<Order>) {
@@ -173,11 +170,6 @@ impl Replicas {
             product.fleet().learn_turn(turn, *at, now);
         }
     }
-}
-
-fn bytes_of(loads: &Option<Vec<NodeLoad>>, turns: &[(Moment, Turn)]) -> u64 {
-    let turns: Vec<(u32, &Turn)> = turns.iter().map(|(_, turn)| (1000, turn)).collect();
-    HEAD_BYTES + postcard::to_allocvec(&(loads, turns)).map_or(0, |bytes| bytes.len() as u64)
 }
 
 impl Router for Replicas {
