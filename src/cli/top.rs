@@ -3,6 +3,7 @@
 //! One thread asks once a second and carries out orders, this one draws and reads keys. The terminal is put back
 //! however it ends. `--once` prints one view as plain text and needs no terminal.
 
+mod cluster;
 mod fleet;
 mod screen;
 mod table;

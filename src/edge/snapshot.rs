@@ -13,6 +13,7 @@ use serde_json::{Map, Value, json};
 
 use super::catalogue::Drift;
 use super::clock::wall_ms;
+use super::cluster;
 use super::ingress::Ingress;
 use super::node::Node;
 use super::orders;
@@ -85,6 +86,7 @@ pub fn snapshot(ingress: &Ingress) -> Value {
         "simulated": ingress.simulated,
         "ready": ingress.readiness().err().map_or(json!(true), |reason| json!({"reason": reason})),
         "process": process_json(ingress),
+        "cluster": cluster::to_json(ingress),
         "policy": ingress.plan().routing.policy.name(),
         "signals": Signals::NAMES,
         "in_flight": in_flight,

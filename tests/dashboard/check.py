@@ -15,6 +15,7 @@ from pathlib import Path
 import crowd
 import load
 import processes
+import replicas
 from page import Page
 from processes import Failed
 
@@ -193,6 +194,7 @@ def main() -> int:
             check.lost_warmth()
             check.quiet()
             crowd.check(stack, check, options)
+            replicas.check(stack, check, options)
             check.quiet()
             outcomes = check.outcomes
     except Failed as failure:

@@ -16,6 +16,8 @@ pub struct Fleet {
     /// `true`, or why not.
     pub ready: Value,
     pub process: Process,
+    /// `None`: it is the only one.
+    pub cluster: Option<Cluster>,
     pub policy: String,
     pub in_flight: u64,
     pub waiting: u64,
@@ -32,6 +34,28 @@ pub struct Fleet {
 pub struct Process {
     pub stage: String,
     pub since_ms: u64,
+}
+
+/// How it stands with other replicas.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Cluster {
+    pub up: bool,
+    pub quick: bool,
+    pub since_ms: Option<u64>,
+    pub answer_ms: Option<f64>,
+    pub problem: Option<String>,
+    pub other_replicas: u64,
+    pub heard: Vec<Heard>,
+}
+
+/// Another replica.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Heard {
+    pub name: String,
+    pub heard_ms_ago: u64,
+    pub in_flight: u64,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]

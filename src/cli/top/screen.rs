@@ -9,6 +9,7 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Clear, Paragraph, TableState, Wrap};
 
+use super::cluster;
 use super::fleet::{Fleet, Node};
 use super::table::{self, WIDE};
 use super::words::{self, count, maybe, span};
@@ -59,8 +60,8 @@ const SAID_FOR: u8 = 6;
 /// A table's title and head.
 const HEAD: usize = 2;
 
-/// The two lines at the top, and the one at the bottom.
-const FRAME: u16 = 3;
+/// At the bottom.
+const FOOT_LINES: u16 = 1;
 
 const KEYS: &str = "q quit   ↑↓ choose   Enter more   d drain   r resume   s sort   ? help";
 
@@ -167,7 +168,12 @@ impl Screen {
     pub fn height(&self, width: u16) -> u16 {
         let [nodes, live, sessions, recent] = self.wants();
         let middle = if width >= WIDE { live.max(sessions) } else { live + sessions };
-        u16::try_from(nodes + middle + recent).unwrap_or(u16::MAX - FRAME) + FRAME
+        u16::try_from(nodes + middle + recent).unwrap_or(u16::MAX / 2) + self.head_lines() + FOOT_LINES
+    }
+
+    /// One more where there are other replicas.
+    fn head_lines(&self) -> u16 {
+        2 + u16::from(self.fleet.cluster.is_some())
     }
 
     /// Lines for the nodes, what is under way, the conversations and the decisions.
@@ -184,8 +190,8 @@ impl Screen {
     }
 
     pub fn draw(&mut self, frame: &mut Frame) {
-        let [top, body, bottom] =
-            Layout::vertical([Constraint::Length(2), Constraint::Min(0), Constraint::Length(1)]).areas(frame.area());
+        let heads = [Constraint::Length(self.head_lines()), Constraint::Min(0), Constraint::Length(1)];
+        let [top, body, bottom] = Layout::vertical(heads).areas(frame.area());
         frame.render_widget(Paragraph::new(self.headline()), top);
         self.tables(frame, body);
         if !self.is_printed {
@@ -219,7 +225,8 @@ impl Screen {
             Span::styled(word, Style::new().fg(colour).add_modifier(Modifier::BOLD)),
             Span::raw(format!("{drains}{simulated}, policy {}, for {since}", fleet.policy)),
         ]);
-        vec![first, Line::from(self.sums())]
+        let cluster = fleet.cluster.as_ref().map(|cluster| cluster::line(cluster, fleet.at_ms));
+        [first, Line::from(self.sums())].into_iter().chain(cluster).collect()
     }
 
     fn sums(&self) -> String {

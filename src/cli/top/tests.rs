@@ -79,6 +79,26 @@ fn wide_screens_have_everything() {
 }
 
 #[test]
+fn other_replicas_have_a_line_of_their_own() {
+    let heard =
+        json!([{"name": "gate-1", "heard_ms_ago": 90, "in_flight": 3}, {"name": "gate-2", "heard_ms_ago": 40_000}]);
+    let cluster = |told: Value| {
+        let mut fleet = fleet();
+        fleet.cluster = serde_json::from_value(told).unwrap();
+        printed(fleet, 140)
+    };
+    let shared = cluster(json!({"up": true, "quick": true, "since_ms": 40_000, "answer_ms": 0.31, "other_replicas": 1,
+        "heard": heard}));
+    check_has(&shared, &["replicas: shared with 1 for 1 min, Redis 0.3 ms   gate-1 3   gate-2 silent for 40 s"]);
+    assert_eq!(shared.lines().count(), printed(fleet(), 140).lines().count() + 1);
+    let slow = cluster(json!({"up": true, "quick": false, "answer_ms": 210.0, "other_replicas": 2, "heard": []}));
+    check_has(&slow, &["replicas: Redis is slow (210 ms), nobody waits for it"]);
+    let away = cluster(json!({"up": false, "since_ms": 95_000, "problem": "the connection is refused"}));
+    check_has(&away, &["replicas: on its own for 5.0 s: the connection is refused"]);
+    assert!(!printed(fleet(), 140).contains("replicas"));
+}
+
+#[test]
 fn any_size_of_terminal_will_do() {
     for (columns, lines) in [(1, 1), (2, 3), (20, 5), (40, 12), (60, 24), (80, 24), (110, 30), (300, 100), (80, 1)] {
         for open in [KeyCode::Null, KeyCode::Enter, KeyCode::Char('?')] {

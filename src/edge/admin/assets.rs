@@ -12,6 +12,7 @@ const SCRIPT: &str = concat!(
     include_str!("../dashboard/chart.js"),
     include_str!("../dashboard/decisions.js"),
     include_str!("../dashboard/panels.js"),
+    include_str!("../dashboard/cluster.js"),
     include_str!("../dashboard/tenants.js"),
     include_str!("../dashboard/reloads.js"),
     include_str!("../dashboard/map.js"),

@@ -30,7 +30,7 @@ function askForToken() {
 function draw() {
   const told = feed.told;
   if (!told) return;
-  for (const part of [drawState, drawTiles, drawNodes, drawSlow, drawLost, drawDecisions, drawHour, drawLive, drawSessions, drawModels, drawTenants]) part(told);
+  for (const part of [drawState, drawTiles, drawNodes, drawSlow, drawLost, drawDecisions, drawHour, drawLive, drawSessions, drawModels, drawCluster, drawTenants]) part(told);
 }
 
 const LEAVING = {
@@ -45,7 +45,8 @@ function drawState(told) {
   const ready = told.ready === true;
   const serves = told.process.stage === "serving";
   const word = serves ? (ready ? "Ready" : "Not ready") : plain(told.process.stage).replace(/^./, (letter) => letter.toUpperCase());
-  show($("state"), [up, told.nodes.length, word, drains, told.simulated], () => [make("b", {}, word), `, ${up} of ${many(told.nodes.length, "node")} up${drains ? `, ${count(drains)} draining` : ""}${told.simulated ? ", simulated" : ""}`]);
+  const alone = told.cluster && !told.cluster.up;
+  show($("state"), [up, told.nodes.length, word, drains, told.simulated, alone], () => [make("b", {}, word), `, ${up} of ${many(told.nodes.length, "node")} up${drains ? `, ${count(drains)} draining` : ""}${alone ? ", without its Redis" : ""}${told.simulated ? ", simulated" : ""}`]);
   $("banner").hidden = ready && serves;
   if (!ready || !serves) show($("banner"), LEAVING[told.process.stage] || told.ready.reason);
   $("about").textContent = `Warmgate ${told.version}, policy ${told.policy}, running for ${span(told.at_ms - told.process.since_ms)}. ≈ marks an estimate.`;

@@ -1,0 +1,43 @@
+//! The line on other replicas: whether they agree, and who is heard.
+
+use ratatui::style::{Color, Style};
+use ratatui::text::{Line, Span};
+
+use super::fleet::{Cluster, Heard};
+use super::words::span;
+
+/// From so long ago a last word is told as silence, milliseconds.
+const SILENT_MS: u64 = 2000;
+
+pub fn line(cluster: &Cluster, now_ms: u64) -> Line<'static> {
+    let (state, colour) = state(cluster, now_ms);
+    let heard: String = cluster.heard.iter().map(word).collect();
+    Line::from(vec![Span::raw("replicas: "), Span::styled(state, Style::new().fg(colour)), Span::raw(heard)])
+}
+
+fn state(cluster: &Cluster, now_ms: u64) -> (String, Color) {
+    let since = cluster
+        .since_ms
+        .map_or_else(String::new, |since| format!(" for {}", span(now_ms.saturating_sub(since) as f64)));
+    let answer = cluster.answer_ms.map_or_else(|| "no answer yet".into(), latency);
+    match (cluster.up, cluster.quick) {
+        (true, true) => (format!("shared with {}{since}, Redis {answer}", cluster.other_replicas), Color::Green),
+        (true, false) => (format!("Redis is slow ({answer}), nobody waits for it"), Color::Yellow),
+        (false, _) => {
+            let problem = cluster.problem.as_deref().unwrap_or("Redis was not reached yet");
+            (format!("on its own{since}: {problem}"), Color::Red)
+        }
+    }
+}
+
+fn word(heard: &Heard) -> String {
+    let Heard { name, heard_ms_ago, in_flight } = heard;
+    match *heard_ms_ago {
+        ms if ms >= SILENT_MS => format!("   {name} silent for {}", span(ms as f64)),
+        _ => format!("   {name} {in_flight}"),
+    }
+}
+
+fn latency(ms: f64) -> String {
+    if ms < 10.0 { format!("{ms:.1} ms") } else { span(ms) }
+}
