@@ -72,17 +72,21 @@ impl Reloader {
         record
     }
 
-    /// Comes back when the files have changed since they were read last.
+    /// Comes back when the files have changed since they were read last, and have come to rest.
     async fn files_changed(&self, watch: &mut Watch) {
         let Some(source) = &self.source else { return std::future::pending().await };
+        let mut at_rest = false;
         loop {
             let files = source.lock().await.files.clone();
             // First the watch and then the look: what changes after this look stirs the watch.
             watch.follow(&files);
-            if files.have_changed() {
-                return;
+            match (files.have_changed(), at_rest) {
+                (true, true) => return,
+                // Found by the first look: it may be half written.
+                (true, false) => watch.settled().await,
+                (false, _) => watch.stirred().await,
             }
-            watch.stirred().await;
+            at_rest = true;
         }
     }
 }

@@ -81,7 +81,8 @@ impl Watch {
         }
     }
 
-    async fn settled(&self) {
+    /// Comes back when nothing has stirred for a while.
+    pub async fn settled(&self) {
         let last = Instant::now() + SETTLED_MAX;
         while timeout_at(last.min(Instant::now() + SETTLED), self.seen.stirred.notified()).await.is_ok() {}
     }
