@@ -27,6 +27,7 @@ mod event;
 mod form;
 mod frame_end;
 mod item;
+mod key;
 mod lexer;
 mod lines;
 mod listed;

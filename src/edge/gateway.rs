@@ -311,13 +311,21 @@ impl ProxyHttp for Gateway {
     }
 
     async fn fail_to_proxy(&self, session: &mut Session, error: &Error, exchange: &mut Context) -> FailToProxy {
+        // Pingora closes the connection after what ends here, and the answer says so.
+        session.set_keepalive(None);
+        if error.etype() == &ErrorType::InvalidHTTPHeader && !has_begun(session) && is_clients(error) {
+            let refusal = Refusal::OddConnection;
+            exchange.refused(&refusal);
+            let _ = answer::refuse(session, exchange.dialect, &refusal, &exchange.request_id).await;
+            return FailToProxy { error_code: refusal.status(), can_reuse_downstream: false };
+        }
         if exchange.streams_body() && body::is_bad_framing(error) && !has_begun(session) {
             let refusal = Refusal::Body(BodyError::BadFraming(Error::new_down(error.etype().clone())));
             exchange.refused(&refusal);
             let _ = answer::refuse(session, exchange.dialect, &refusal, &exchange.request_id).await;
             return FailToProxy { error_code: refusal.status(), can_reuse_downstream: false };
         }
-        if error.esource() == &ErrorSource::Downstream {
+        if is_clients(error) {
             exchange.client_gone();
             return FailToProxy { error_code: 499, can_reuse_downstream: false };
         }
@@ -345,8 +353,6 @@ impl ProxyHttp for Gateway {
             mark_cut(session, exchange, "the node failed while it was answering").await;
             return FailToProxy { error_code: 502, can_reuse_downstream: false };
         }
-        // Pingora closes the connection after what ends here, and the answer says so.
-        session.set_keepalive(None);
         exchange.replay.iter().for_each(Replay::make_last);
         if let Some(body) = exchange.ready_answer.take() {
             exchange.answered_here();
@@ -387,6 +393,10 @@ impl ProxyHttp for Gateway {
     fn suppress_proxy_warn_log(&self, _: &Session, _: &Context, _: &Error, _: ProxyWarnLogContext) -> bool {
         true
     }
+}
+
+fn is_clients(error: &Error) -> bool {
+    error.esource() == &ErrorSource::Downstream
 }
 
 /// In words where it was we who let go of it.

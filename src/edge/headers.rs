@@ -145,6 +145,7 @@ pub fn address(request: &mut Parts, target: &Target) -> Result<()> {
     for name in not_sent_on {
         headers.remove(name);
     }
+    agree_on_length(headers);
     let hops = hops_of(headers).saturating_add(1);
     headers.insert(HOPS_NAME, if hops == 1 { HeaderValue::from_static("1") } else { hops.into() });
     let host = target.host().or_err(ErrorType::InvalidHTTPHeader, "no header can carry the upstream's name")?;
@@ -153,6 +154,20 @@ pub fn address(request: &mut Parts, target: &Target) -> Result<()> {
         headers.insert(AUTHORIZATION, value(&key)?);
     }
     Ok(())
+}
+
+/// Lengths that agree, however often and however they are spelled, go on as one: not every server adds them up.
+fn agree_on_length(headers: &mut HeaderMap) {
+    let mut said = headers.get_all(CONTENT_LENGTH).iter();
+    let (Some(first), second) = (said.next(), said.next()) else { return };
+    let digits = first.as_bytes();
+    if second.is_none() && digits.iter().all(u8::is_ascii_digit) && !digits.starts_with(b"0") {
+        return;
+    }
+    let length = first.to_str().ok().and_then(|said| said.split(',').next()?.trim().parse::<u64>().ok());
+    if let Some(length) = length {
+        headers.insert(CONTENT_LENGTH, length.into());
+    }
 }
 
 /// Where on that upstream a request for this goes.

@@ -51,6 +51,8 @@ pub enum Refusal {
     KeysDiffer,
     /// What it asks for is no path.
     NoPath,
+    /// Its `Connection` names what is not for one connection alone, or too much.
+    OddConnection,
     /// Nobody has its key.
     UnknownKey,
     /// Its token names no tenant that it proves to be.
@@ -133,6 +135,7 @@ impl Refusal {
             Refusal::WebSocket
             | Refusal::KeysDiffer
             | Refusal::NoPath
+            | Refusal::OddConnection
             | Refusal::BadRequest(_)
             | Refusal::Untranslatable(_)
             | Refusal::WrongDialect { .. }
@@ -175,6 +178,9 @@ impl Refusal {
             ),
             Refusal::NoKey => "this needs a key; send it as `Authorization: Bearer KEY` or as `x-api-key: KEY`".into(),
             Refusal::KeysDiffer => "this request shows several keys that differ; send one".into(),
+            Refusal::OddConnection => {
+                "the Connection header names headers that every hop needs, or more than ten; leave it out".into()
+            }
             Refusal::NoPath => "the target of a request begins with a slash, as in `GET /v1/models HTTP/1.1`".into(),
             Refusal::UnknownKey => "this key is not known here; ask whoever runs this Warmgate for one".into(),
             Refusal::BadToken(fault) => fault.message().into(),

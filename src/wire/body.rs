@@ -8,6 +8,7 @@ use serde_json::value::RawValue;
 
 use super::digest::{Digest, Digester};
 use super::item::Input;
+use super::key::folded;
 use super::message::{Images, Messages, System};
 use super::prompt::{Ids, Prompt};
 use super::size::Size;
@@ -134,11 +135,12 @@ enum Field {
 impl Field {
     fn of(key: &str, endpoint: Endpoint) -> Field {
         use Endpoint::*;
+        let folded = folded(key);
+        // Of other engines it is not known in which case they read; two models never pass for one.
+        let key = if endpoint.dialect() == Dialect::Ollama || folded == "model" { &folded } else { key };
         match (key, endpoint) {
-            // Go reads keys in any case, and Ollama is written in it; another spelling of the key must
-            // not name another model than the one that was routed.
-            (key, _) if key.eq_ignore_ascii_case("model") => Field::Model,
-            (key, _) if key.eq_ignore_ascii_case("name") && endpoint.dialect() == Dialect::Ollama => Field::Name,
+            ("model", _) => Field::Model,
+            ("name", endpoint) if endpoint.dialect() == Dialect::Ollama => Field::Name,
             ("stream", _) => Field::Stream,
             ("stream_options", OpenAiChat | OpenAiCompletions) => Field::StreamOptions,
             ("max_tokens", _) => Field::MaxTokens,

@@ -9,6 +9,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use thiserror::Error;
 
+use super::key::folded;
 use super::listed::Listed;
 use super::peek::span;
 use crate::routing::ask::Endpoint;
@@ -82,7 +83,7 @@ struct Fields<'a>(Listed<'a>);
 
 impl<'a> Fields<'a> {
     fn one(&self, key: &'static str) -> Result<Option<&'a RawValue>, Unreadable> {
-        let mut named = self.0.0.iter().filter(|(name, _)| name.eq_ignore_ascii_case(key));
+        let mut named = self.0.0.iter().filter(|(name, _)| folded(name) == key);
         let first = named.next().map(|(_, raw)| *raw);
         if named.next().is_some() { Err(Unreadable::Twice(key)) } else { Ok(first) }
     }
@@ -136,7 +137,7 @@ pub fn is_unload(bytes: &[u8], endpoint: Endpoint) -> bool {
 }
 
 fn field<'a>(body: &'a Value, key: &str) -> Option<&'a Value> {
-    body.as_object()?.iter().find(|(name, _)| name.eq_ignore_ascii_case(key)).map(|(_, value)| value)
+    body.as_object()?.iter().find(|(name, _)| folded(name) == key).map(|(_, value)| value)
 }
 
 /// A duration as Ollama reads it: seconds, or Go's text such as `0`, `0s` or `0h0m`.
@@ -176,6 +177,8 @@ mod tests {
         check(r#"{"destination":"fern"}"#, Key::Source, Err(Unreadable::Missing("source")));
         check(r#"{"model":null}"#, Key::Model, Err(Unreadable::Missing("model")));
         check(r#"{"model":"a","MODEL":"b"}"#, Key::Model, Err(Unreadable::Twice("model")));
+        check(r#"{"source":"a","ſource":"b"}"#, Key::Source, Err(Unreadable::Twice("source")));
+        check(r#"{"ſource":"moss","destination":"fern"}"#, Key::Source, Ok("moss"));
         check(r#"{"model":1}"#, Key::Model, Err(Unreadable::NotName("model")));
         check(r#"{"model":"a\nb"}"#, Key::Model, Err(Unreadable::NotName("model")));
         check("[]", Key::Model, Err(Unreadable::NotObject));

@@ -155,6 +155,7 @@ fn limits_are_read_where_they_limit() {
         (ask.max_output_tokens, ask.runner.num_ctx())
     };
     assert_eq!(read(r#""options":{"num_predict":7,"num_ctx":8192}"#), (Some(7), Some(8192)));
+    assert_eq!(read(r#""OPTIONſ":{"num_ctx":8192}"#), (None, Some(8192)));
     assert_eq!(read(r#""options":{"num_predict":-1,"num_ctx":0}"#), (None, None));
     assert_eq!(read(r#""options":null,"max_tokens":9"#), (Some(9), None));
     assert_eq!(read(r#""max_tokens":9,"max_completion_tokens":5.0"#), (Some(5), None));

@@ -6,6 +6,7 @@ use std::ops::Range;
 use serde::de::{Deserializer, IgnoredAny, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
+use super::super::key::folded;
 use super::super::listed::Listed;
 
 /// Members of one object. Requests have some twenty.
@@ -19,14 +20,14 @@ impl<'a> Members<'a> {
     pub fn read(json: &'a str) -> Option<Members<'a>> {
         let Listed(members) = serde_json::from_str(json).ok()?;
         let is_twice = |(at, (name, _)): (usize, &(String, _))| {
-            members[..at].iter().any(|(before, _)| before.eq_ignore_ascii_case(name))
+            members[..at].iter().any(|(before, _)| folded(before) == folded(name))
         };
         let is_clear = members.len() <= MEMBERS_MAX && !members.iter().enumerate().any(is_twice);
         is_clear.then_some(Members(members))
     }
 
     pub fn get(&self, name: &str) -> Option<&'a RawValue> {
-        self.iter().find(|(held, _)| held.eq_ignore_ascii_case(name)).map(|(_, raw)| raw)
+        self.iter().find(|(held, _)| folded(held) == name).map(|(_, raw)| raw)
     }
 
     /// The same, if it says anything.
