@@ -47,8 +47,11 @@ async fn an_api_server_that_is_gone_is_no_empty_fleet() {
     assert_eq!(cluster.gate.counter(up).await, 1.0);
 
     cluster.api.kill().await;
-    let source = cluster.source("that it does not answer", |source| source["answers"] == false).await;
-    assert!(source["problem"].as_str().is_some_and(|told| told.contains("Connection refused")), "{source:#}");
+    // It stops answering first, and what is wrong shows when it is asked again.
+    let is_refused =
+        |source: &Value| source["problem"].as_str().is_some_and(|told| told.contains("Connection refused"));
+    let source =
+        cluster.source("that it does not answer", |source| source["answers"] == false && is_refused(source)).await;
     assert_eq!((&source["rows"], &source["by"]), (&json!(2), &json!("kubernetes")));
     assert_eq!(cluster.gate.counter(up).await, 0.0);
     assert!(cluster.gate.log().contains("pool: Kubernetes does not tell its endpoints"), "{}", cluster.gate.log());
