@@ -7,7 +7,7 @@
 //! matter. What Redis has to do is counted, and what it would be for the whole.
 //!
 //! ```text
-//! cargo run --release --example scale                       # a tenth and a twentieth of the whole: a quarter of an hour
+//! cargo run --release --example scale                       # a tenth and a twentieth of the whole: some minutes
 //! cargo run --release --example scale -- --parts 10,20      # a hundredth and half of that: a minute
 //! ```
 
@@ -24,6 +24,7 @@ mod watched;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
@@ -127,14 +128,23 @@ fn tasks(plan: &Plan, arguments: &Arguments) -> Vec<Task> {
 
 /// As many at a time as there are threads; the rows in order of their tasks.
 fn run_all(plan: &Plan, tasks: &[Task], arguments: &Arguments) -> Vec<Row> {
-    let next = AtomicUsize::new(0);
+    let (next, done_of_all, began) = (AtomicUsize::new(0), Mutex::new(0.0), Instant::now());
+    // What a run takes grows with its fleet; one replica alone has little to do.
+    let weight = |task: &Task| if task.terms.delay.is_some() { 1.0 / task.part as f64 } else { 0.3 / task.part as f64 };
+    let all: f64 = tasks.iter().map(weight).sum();
     let work = || {
         let mut done = Vec::new();
         while let Some((at, task)) =
             Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|at| Some((at, tasks.get(at)?)))
         {
             let row = Row::of(plan, *task);
-            eprintln!("{:>3} of {}: {}", at + 1, tasks.len(), row.line(arguments.plan_is_one_of));
+            let share = {
+                let mut done = done_of_all.lock().unwrap_or_else(PoisonError::into_inner);
+                *done += weight(task);
+                *done / all
+            };
+            let left_s = began.elapsed().as_secs_f64() * (1.0 - share) / share;
+            eprintln!("{:>3} of {}: {} {left_s:>5.0} s left", at + 1, tasks.len(), row.line(arguments.plan_is_one_of));
             done.push((at, row));
         }
         done

@@ -57,6 +57,8 @@ pub struct LoadsLearnt {
 /// What another replica was last heard to have.
 pub(super) struct Replica {
     until: Moment,
+    /// At all nodes.
+    running: u64,
     nodes: BTreeMap<u64, AtNode>,
 }
 
@@ -128,28 +130,30 @@ impl Fleet {
     pub fn learn_loads(&mut self, replica: u64, loads: &Loads, life: Duration, now: Moment) -> LoadsLearnt {
         let mut learnt = LoadsLearnt::default();
         let known = self.elsewhere.replicas.remove(&replica);
-        let is_new = known.is_none();
-        if is_new && self.elsewhere.replicas.len() >= super::REPLICAS_MAX {
+        if known.is_none() && self.elsewhere.replicas.len() >= super::REPLICAS_MAX {
             return learnt;
         }
-        let mut before = known.map(|known| known.nodes).unwrap_or_default();
-        let running = |nodes: &BTreeMap<u64, AtNode>| nodes.values().map(|at| u64::from(at.running)).sum::<u64>();
-        let had = running(&before);
-        let mut after = BTreeMap::new();
+        let mut known = known.unwrap_or_else(|| Replica { until: now, running: 0, nodes: BTreeMap::new() });
+        let had = known.running;
+        // Of all that is told what is not named is gone; of changes it is as it was.
+        let mut gone = if loads.only_changes { BTreeMap::new() } else { std::mem::take(&mut known.nodes) };
         for load in loads.nodes.iter().take(LOADS_MAX) {
-            let old = before.remove(&load.node);
-            let known = old.as_ref().is_some_and(|old| old.load == *load && self.is_settled(old));
-            let new = if known { old } else { self.replace(load, old, &mut learnt, now) };
+            let old = gone.remove(&load.node).or_else(|| known.nodes.remove(&load.node));
+            let is_known = old.as_ref().is_some_and(|old| old.load == *load && self.is_settled(old));
+            let before = running(&old);
+            let new = if is_known { old } else { self.replace(load, old, &mut learnt, now) };
+            known.running = known.running.saturating_sub(before).saturating_add(running(&new));
             if let Some(new) = new {
-                after.insert(load.node, new);
+                known.nodes.insert(load.node, new);
             }
         }
-        if loads.only_changes {
-            after.append(&mut before);
+        for old in gone.into_values() {
+            known.running = known.running.saturating_sub(u64::from(old.running));
+            self.forget_load(old);
         }
-        before.into_values().for_each(|old| self.forget_load(old));
-        learnt.has_less = running(&after) < had;
-        self.elsewhere.replicas.insert(replica, Replica { until: now + life, nodes: after });
+        learnt.has_less = known.running < had;
+        known.until = now + life;
+        self.elsewhere.replicas.insert(replica, known);
         learnt
     }
 
@@ -218,6 +222,10 @@ impl Fleet {
             upstream.others.take(old.running, 0, old.load.broken);
         }
     }
+}
+
+fn running(at: &Option<AtNode>) -> u64 {
+    at.as_ref().map_or(0, |at| u64::from(at.running))
 }
 
 fn is_broken(breaker: &crate::routing::breaker::Breaker, now: Moment) -> bool {

@@ -45,7 +45,7 @@ impl Tempo {
         Tempo {
             turns_within: TURNS_WITHIN.max(apart),
             loads_every: LOADS_EVERY.max(apart.saturating_mul(TURNS_PER_LOADS)).min(often),
-            heartbeat_every: HEARTBEAT_EVERY.max(apart.saturating_mul(TURNS_PER_LOADS)).min(often),
+            heartbeat_every: HEARTBEAT_EVERY.max(apart.saturating_mul(2 * TURNS_PER_LOADS)).min(often),
             all_every: ALL_EVERY,
         }
     }
@@ -70,7 +70,7 @@ mod tests {
         check(8, [2, 20, 200]);
         check(20, [10, 40, 200]);
         check(30, [22, 90, 200]);
-        check(50, [62, 250, 250]);
+        check(50, [62, 250, 500]);
         check(100, [250, 500, 500]);
         check(usize::MAX, [500, 500, 500]);
         for replicas in 1..=REPLICAS_MAX {

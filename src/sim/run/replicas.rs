@@ -53,6 +53,8 @@ pub struct Replicas {
     under_way: VecDeque<Message>,
     stored: HashMap<u64, (Moment, Turn)>,
     served_by: HashMap<Number, usize>,
+    /// When who fell silent is looked for next.
+    next_forget: Moment,
     seed: u64,
     pub counts: Counts,
 }
@@ -74,6 +76,9 @@ struct Message {
 
 /// Turns of one message at most, as `edge::cluster` has it.
 const TURNS_MAX: usize = 2048;
+
+/// As often as `edge::cluster` looks for who fell silent.
+const FORGET_EVERY: Duration = Duration::from_millis(100);
 
 /// Of the speaker's name and ids, which are none here.
 const HEAD_BYTES: u64 = 36;
@@ -97,6 +102,7 @@ impl Replicas {
             under_way: VecDeque::new(),
             stored: HashMap::new(),
             served_by: HashMap::new(),
+            next_forget: Moment::default(),
             seed,
             counts: Counts::default(),
         };
@@ -130,6 +136,11 @@ impl Replicas {
 
     fn hear(&mut self, delay: Duration, now: Moment, orders: &mut Vec<Order>) {
         let left = LIFE.saturating_sub(delay);
+        let is_due = |message: &Message| message.due <= now;
+        let forgets = now >= self.next_forget && self.under_way.front().is_some_and(is_due);
+        if forgets {
+            self.next_forget = now + FORGET_EVERY;
+        }
         while let Some(message) = self.under_way.pop_front_if(|message| message.due <= now) {
             let age_us: u64 = message.turns.iter().map(|(at, _)| now.since(*at).as_micros() as u64).sum();
             self.counts.turns_age_us += age_us;
@@ -147,7 +158,8 @@ impl Replicas {
                 for (at, turn) in &message.turns {
                     fleet.learn_turn(turn, *at, now);
                 }
-                if fleet.forget_silent(now) || has_less {
+                let looks = forgets && fleet.forget_silent(now);
+                if looks || has_less {
                     product.sweep(now, orders);
                     self.note_look(replica);
                 }
