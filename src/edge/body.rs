@@ -18,6 +18,7 @@ use tokio::time::{Instant, timeout};
 
 use super::budget::{Budget, Buffer, Length, Spent};
 use super::coding::{self, Coding, CodingError, Decoder};
+use super::headers;
 
 /// Booked and allocated on the word of a `Content-Length` alone. More is taken only as it arrives,
 /// so a lying header costs this much and no more.
@@ -95,7 +96,7 @@ pub fn is_framed_oddly(session: &Session) -> bool {
     let mut codings = request.headers.get_all(TRANSFER_ENCODING).iter();
     let is_chunked = |coding: &HeaderValue| coding.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked");
     let Some(first) = codings.next() else { return false };
-    !is_chunked(first) || codings.next().is_some() || said_length(session)
+    !is_chunked(first) || codings.next().is_some() || had_length(session)
 }
 
 /// Whether the request's target names a place here: a path, a URL, or all of the server. Pingora reads anything else as
@@ -122,7 +123,7 @@ pub fn ends_plainly(request: &RequestHeader) -> bool {
 }
 
 /// Whether the head had a length as it came.
-fn said_length(session: &Session) -> bool {
+fn had_length(session: &Session) -> bool {
     const LENGTH: &[u8] = b"content-length:";
     raw_head(session)
         .split(|byte| *byte == b'\n')
@@ -196,8 +197,7 @@ pub async fn discard(session: &mut Session, bytes_max: usize, time_max: Duration
 
 /// The length that the request says its body has.
 pub fn declared_bytes(session: &Session) -> Option<usize> {
-    let value = session.req_header().headers.get(CONTENT_LENGTH)?.to_str().ok()?;
-    value.trim().parse().ok()
+    headers::said_length(&session.req_header().headers)?.try_into().ok()
 }
 
 /// Whether the client waits for a `100 Continue`. HTTP/1.0 knows none, and over HTTP/2 Pingora

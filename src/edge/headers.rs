@@ -164,10 +164,15 @@ fn agree_on_length(headers: &mut HeaderMap) {
     if second.is_none() && digits.iter().all(u8::is_ascii_digit) && !digits.starts_with(b"0") {
         return;
     }
-    let length = first.to_str().ok().and_then(|said| said.split(',').next()?.trim().parse::<u64>().ok());
-    if let Some(length) = length {
+    if let Some(length) = said_length(headers) {
         headers.insert(CONTENT_LENGTH, length.into());
     }
+}
+
+/// The length that a head says its body has. Where it says several they agree, else Pingora has refused it.
+pub fn said_length(headers: &HeaderMap) -> Option<u64> {
+    let first = headers.get(CONTENT_LENGTH)?.to_str().ok()?;
+    first.split(',').next()?.trim().parse().ok()
 }
 
 /// Where on that upstream a request for this goes.

@@ -100,6 +100,11 @@ async fn framings_and_line_ends_that_others_read_otherwise_hide_no_second_reques
             post(&format!("Connection: a,b,c,d,e,f,g,h,i,j,k\r\n{length}"), &body),
             Refused("400"),
         ),
+        (
+            "a body of HEAD whose length is said twice",
+            format!("HEAD /api/tags HTTP/1.1\r\nHost: x\r\nContent-Length: {n}, {n}\r\n\r\n{body}").into(),
+            Refused("400"),
+        ),
         ("a body of HEAD", format!("HEAD /api/tags HTTP/1.1\r\nHost: x\r\n{length}\r\n{body}").into(), Refused("400")),
         ("two lengths", post(&format!("{length}Content-Length: 3\r\n"), &body), Closed),
         ("a length in hex", post(&format!("Content-Length: 0x{n:x}\r\n"), &body), Closed),
