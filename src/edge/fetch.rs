@@ -202,15 +202,12 @@ impl Fetcher {
 impl Fetcher {
     /// Whether a server that makes no sense of plain HTTP is one that wants TLS.
     async fn speaks_tls(&self, target: &Target, address: SocketAddr, deadline: Instant) -> bool {
-        let left = deadline.saturating_duration_since(Instant::now());
         let peer = target.tls_peer(address);
-        let opening = timeout((left / 2).min(TLS_LOOK_MAX), self.connector.get_http_session(&peer));
-        !target.url().tls && matches!(opening.await, Ok(Ok(_)))
+        !target.url().tls && comes_soon(self.connector.get_http_session(&peer), deadline).await
     }
 
     /// Whether a server that ends a handshake at once answers plain HTTP. It is shown no credential.
     async fn speaks_plainly(&self, target: &Target, address: SocketAddr, deadline: Instant) -> bool {
-        let left = deadline.saturating_duration_since(Instant::now());
         let asking = async {
             let mut header = RequestHeader::build(Method::GET, b"/", Some(1))?;
             header.insert_header(HOST, target.authority())?;
@@ -220,8 +217,14 @@ impl Fetcher {
             session.finish_request_body().await?;
             final_status(&mut session).await
         };
-        matches!(timeout((left / 2).min(TLS_LOOK_MAX), asking).await, Ok(Ok(_)))
+        comes_soon(asking, deadline).await
     }
+}
+
+/// Whether it succeeds in a part of the time that is left: a look aside may not take all of it.
+async fn comes_soon<T>(look: impl Future<Output = pingora_core::Result<T>>, deadline: Instant) -> bool {
+    let left = deadline.saturating_duration_since(Instant::now());
+    matches!(timeout((left / 2).min(TLS_LOOK_MAX), look).await, Ok(Ok(_)))
 }
 
 /// How servers that want TLS take plain HTTP: they close, answer in TLS, or answer 400.

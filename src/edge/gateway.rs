@@ -313,17 +313,8 @@ impl ProxyHttp for Gateway {
     async fn fail_to_proxy(&self, session: &mut Session, error: &Error, exchange: &mut Context) -> FailToProxy {
         // Pingora closes the connection after what ends here, and the answer says so.
         session.set_keepalive(None);
-        if error.etype() == &ErrorType::InvalidHTTPHeader && !has_begun(session) && is_clients(error) {
-            let refusal = Refusal::OddConnection;
-            exchange.refused(&refusal);
-            let _ = answer::refuse(session, exchange.dialect, &refusal, &exchange.request_id).await;
-            return FailToProxy { error_code: refusal.status(), can_reuse_downstream: false };
-        }
-        if exchange.streams_body() && body::is_bad_framing(error) && !has_begun(session) {
-            let refusal = Refusal::Body(BodyError::BadFraming(Error::new_down(error.etype().clone())));
-            exchange.refused(&refusal);
-            let _ = answer::refuse(session, exchange.dialect, &refusal, &exchange.request_id).await;
-            return FailToProxy { error_code: refusal.status(), can_reuse_downstream: false };
+        if let Some(refusal) = fault_in_request(error, exchange).filter(|_| !has_begun(session)) {
+            return tell_refusal(session, exchange, refusal).await;
         }
         if is_clients(error) {
             exchange.client_gone();
@@ -363,12 +354,11 @@ impl ProxyHttp for Gateway {
             log::error!("{}: {error}", exchange.request_id);
             Refusal::Internal
         });
-        exchange.refused(&refusal);
-        let _ = answer::refuse(session, exchange.dialect, &refusal, &exchange.request_id).await;
+        let failed = tell_refusal(session, exchange, refusal).await;
         if exchange.streams_body() {
             intake::discard(session).await;
         }
-        FailToProxy { error_code: refusal.status(), can_reuse_downstream: false }
+        failed
     }
 
     async fn logging(&self, session: &mut Session, _: Option<&Error>, exchange: &mut Context) {
@@ -397,6 +387,22 @@ impl ProxyHttp for Gateway {
 
 fn is_clients(error: &Error) -> bool {
     error.esource() == &ErrorSource::Downstream
+}
+
+/// What was wrong with a request itself, and showed only on the way.
+fn fault_in_request(error: &Error, exchange: &Exchange) -> Option<Refusal> {
+    if error.etype() == &ErrorType::InvalidHTTPHeader && is_clients(error) {
+        return Some(Refusal::OddConnection);
+    }
+    let is_framing = exchange.streams_body() && body::is_bad_framing(error);
+    is_framing.then(|| Refusal::Body(BodyError::BadFraming(Error::new_down(error.etype().clone()))))
+}
+
+/// The end of a request whose answer has not begun, by our own answer.
+async fn tell_refusal(session: &mut Session, exchange: &mut Exchange, refusal: Refusal) -> FailToProxy {
+    exchange.refused(&refusal);
+    let _ = answer::refuse(session, exchange.dialect, &refusal, &exchange.request_id).await;
+    FailToProxy { error_code: refusal.status(), can_reuse_downstream: false }
 }
 
 /// In words where it was we who let go of it.

@@ -38,33 +38,39 @@ impl fmt::Display for Word<'_> {
 impl Formatter for Json {
     /// Of a string, what `serde_json` has found no need to escape.
     fn write_string_fragment<W: io::Write + ?Sized>(&mut self, writer: &mut W, fragment: &str) -> io::Result<()> {
-        let mut rest = fragment;
-        while let Some((at, c)) = first(rest, may_mislead) {
-            self.0.write_string_fragment(writer, &rest[..at])?;
-            // All of them are of the first plane.
-            write!(writer, "\\u{:04x}", u32::from(c))?;
-            rest = &rest[at + c.len_utf8()..];
+        for (plain, sought) in pieces(fragment, may_mislead) {
+            self.0.write_string_fragment(writer, plain)?;
+            if let Some(c) = sought {
+                // All of them are of the first plane.
+                write!(writer, "\\u{:04x}", u32::from(c))?;
+            }
         }
-        self.0.write_string_fragment(writer, rest)
+        Ok(())
     }
 }
 
 fn escape(text: &str, is_escaped: impl Fn(char) -> bool, f: &mut fmt::Formatter) -> fmt::Result {
-    let mut rest = text;
-    while let Some((at, c)) = first(rest, &is_escaped) {
-        f.write_str(&rest[..at])?;
-        write!(f, "{}", c.escape_unicode())?;
-        rest = &rest[at + c.len_utf8()..];
+    for (plain, sought) in pieces(text, is_escaped) {
+        f.write_str(plain)?;
+        if let Some(c) = sought {
+            write!(f, "{}", c.escape_unicode())?;
+        }
     }
-    f.write_str(rest)
+    Ok(())
 }
 
-fn first(text: &str, is_sought: impl Fn(char) -> bool) -> Option<(usize, char)> {
-    // Most texts are plain, and this is asked of each.
-    if text.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return None;
-    }
-    text.char_indices().find(|(_, c)| is_sought(*c))
+/// The text in pieces, each with the character that is sought and ends it; the last ends with the text.
+fn pieces(text: &str, is_sought: impl Fn(char) -> bool) -> impl Iterator<Item = (&str, Option<char>)> {
+    let mut rest = Some(text);
+    std::iter::from_fn(move || {
+        let text = rest.take()?;
+        // Most texts are plain, and this is asked of each.
+        let is_plain = text.bytes().all(|byte| byte.is_ascii_graphic());
+        let found = if is_plain { None } else { text.char_indices().find(|(_, c)| is_sought(*c)) };
+        let Some((at, c)) = found else { return Some((text, None)) };
+        rest = text.get(at + c.len_utf8()..);
+        Some((text.get(..at)?, Some(c)))
+    })
 }
 
 fn may_mislead(c: char) -> bool {

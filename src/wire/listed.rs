@@ -5,8 +5,17 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
+use super::key::folded;
+
 #[derive(Debug, Default)]
 pub struct Listed<'a>(pub Vec<(String, &'a RawValue)>);
+
+impl<'a> Listed<'a> {
+    /// What is said under this name, in whatever case.
+    pub fn named(&self, name: &str) -> impl Iterator<Item = &'a RawValue> {
+        self.0.iter().filter(move |(held, _)| folded(held) == name).map(|(_, raw)| *raw)
+    }
+}
 
 impl<'de: 'a, 'a> Deserialize<'de> for Listed<'a> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Listed<'a>, D::Error> {

@@ -83,8 +83,8 @@ struct Fields<'a>(Listed<'a>);
 
 impl<'a> Fields<'a> {
     fn one(&self, key: &'static str) -> Result<Option<&'a RawValue>, Unreadable> {
-        let mut named = self.0.0.iter().filter(|(name, _)| folded(name) == key);
-        let first = named.next().map(|(_, raw)| *raw);
+        let mut named = self.0.named(key);
+        let first = named.next();
         if named.next().is_some() { Err(Unreadable::Twice(key)) } else { Ok(first) }
     }
 

@@ -1,5 +1,6 @@
 //! The members of a JSON object as they stand there, and what is said by their values.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::ops::Range;
 
@@ -13,21 +14,23 @@ use super::super::listed::Listed;
 const MEMBERS_MAX: usize = 256;
 
 #[derive(Debug, Default)]
-pub(super) struct Members<'a>(Vec<(String, &'a RawValue)>);
+pub(super) struct Members<'a>(Listed<'a>);
 
 impl<'a> Members<'a> {
     /// `None`: no object, one with too many members, or one whose members two readers may take for two things.
     pub fn read(json: &'a str) -> Option<Members<'a>> {
-        let Listed(members) = serde_json::from_str(json).ok()?;
-        let is_twice = |(at, (name, _)): (usize, &(String, _))| {
-            members[..at].iter().any(|(before, _)| folded(before) == folded(name))
-        };
-        let is_clear = members.len() <= MEMBERS_MAX && !members.iter().enumerate().any(is_twice);
+        let members: Listed = serde_json::from_str(json).ok()?;
+        if members.0.len() > MEMBERS_MAX {
+            return None;
+        }
+        let mut names = HashSet::new();
+        let is_clear = members.0.iter().all(|(name, _)| names.insert(folded(name)));
+        drop(names);
         is_clear.then_some(Members(members))
     }
 
     pub fn get(&self, name: &str) -> Option<&'a RawValue> {
-        self.iter().find(|(held, _)| folded(held) == name).map(|(_, raw)| raw)
+        self.0.named(name).next()
     }
 
     /// The same, if it says anything.
@@ -36,7 +39,7 @@ impl<'a> Members<'a> {
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (&str, &'a RawValue)> {
-        self.0.iter().map(|(name, raw)| (name.as_str(), *raw))
+        self.0.0.iter().map(|(name, raw)| (name.as_str(), *raw))
     }
 
     pub fn count(&self, name: &str) -> Option<u32> {

@@ -63,41 +63,54 @@ impl Cluster {
         }
         let share =
             Share { cluster: self.clone(), tenant: wanted.tenant.id, booked: Arc::default(), since: wanted.since };
+        let taking = Taking { cluster: self, ingress, wanted, share };
         let free = self.account.calls.load(Ordering::Relaxed) < CALLS_MAX;
         let refused = match self.link.load_full().filter(|_| free) {
             None => {
                 ingress.metrics.cluster.count(Operation::Take, Counted::Slow);
-                self.stands(ingress, &wanted).refused()
+                taking.stands().refused()
             }
-            Some(link) if self.pace.is_quick() => self.take_quickly(ingress, link, &wanted, &share).await,
+            Some(link) if self.pace.is_quick() => taking.quickly(link).await,
             Some(link) => {
                 ingress.metrics.cluster.count(Operation::Take, Counted::Slow);
-                self.take_slowly(ingress, link, &wanted, &share).await
+                taking.slowly(link).await
             }
         };
         Some(match refused {
-            None => Taken::Granted(share),
-            Some(refused) => Taken::Refused(refused, share),
+            None => Taken::Granted(taking.share),
+            Some(refused) => Taken::Refused(refused, taking.share),
         })
     }
 
-    async fn take_quickly(
-        self: &Arc<Self>,
-        ingress: &Arc<Ingress>,
-        link: Arc<Link>,
-        wanted: &Wanted<'_>,
-        share: &Share,
-    ) -> Option<Refused> {
-        let mut answer = self.call(ingress, link, wanted, share, Force::IfItHasGone);
+    /// Replicas that take from the same account; while Redis is gone those that did when it was there.
+    fn sharing(&self, ingress: &Ingress) -> Sharing {
+        let (others, place) =
+            ingress.fleet.with(|fleet, _| (fleet.elsewhere.replicas(), fleet.elsewhere.replicas_below(self.id)));
+        let others = others.max(self.sharers.lock().count());
+        Sharing { replicas: 1 + others, place, is_apart: self.link.load().is_none() }
+    }
+}
+
+/// A request on its way to be taken, and why it may not go, if so.
+struct Taking<'a> {
+    cluster: &'a Arc<Cluster>,
+    ingress: &'a Arc<Ingress>,
+    wanted: Wanted<'a>,
+    share: Share,
+}
+
+impl Taking<'_> {
+    async fn quickly(&self, link: Arc<Link>) -> Option<Refused> {
+        let mut answer = self.call(link, Force::IfItHasGone);
         match timeout(WAIT_MAX, &mut answer).await {
             Ok(Ok(said)) => return said,
             Ok(Err(_)) => {}
             Err(_) => {
-                self.pace.slow();
-                ingress.metrics.cluster.count(Operation::Take, Counted::Slow);
+                self.cluster.pace.slow();
+                self.ingress.metrics.cluster.count(Operation::Take, Counted::Slow);
             }
         }
-        match self.stands(ingress, wanted) {
+        match self.stands() {
             Standing::Fits => {
                 // What comes after this is told that the request has gone.
                 answer.close();
@@ -108,25 +121,18 @@ impl Cluster {
         }
     }
 
-    async fn take_slowly(
-        self: &Arc<Self>,
-        ingress: &Arc<Ingress>,
-        link: Arc<Link>,
-        wanted: &Wanted<'_>,
-        share: &Share,
-    ) -> Option<Refused> {
-        match self.stands(ingress, wanted) {
+    async fn slowly(&self, link: Arc<Link>) -> Option<Refused> {
+        match self.stands() {
             Standing::Fits => {
-                drop(self.call(ingress, link, wanted, share, Force::Always));
+                drop(self.call(link, Force::Always));
                 None
             }
-            Standing::Beyond(refused) => {
-                said_late(self.call(ingress, link, wanted, share, Force::IfItHasGone), refused).await
-            }
+            Standing::Beyond(refused) => said_late(self.call(link, Force::IfItHasGone), refused).await,
             Standing::Over(refused) => {
                 // What others used that was too much for them may have come back.
-                if let Some(stamp) = wanted.tenant.stamp_refused(ingress.fleet.now()) {
-                    self.account.add(Charge::of(wanted.tenant.id, stamp, Moment::MAX), ingress);
+                if let Some(stamp) = self.wanted.tenant.stamp_refused(self.ingress.fleet.now()) {
+                    let asking = Charge::of(self.wanted.tenant.id, stamp, Moment::MAX);
+                    self.cluster.account.add(asking, self.ingress);
                 }
                 Some(refused)
             }
@@ -134,40 +140,26 @@ impl Cluster {
     }
 
     /// Begins a call to the account.
-    fn call(
-        self: &Arc<Self>,
-        ingress: &Arc<Ingress>,
-        link: Arc<Link>,
-        wanted: &Wanted,
-        share: &Share,
-        force: Force,
-    ) -> Answering {
+    fn call(&self, link: Arc<Link>, force: Force) -> Answering {
         let (sender, answer) = oneshot::channel();
-        self.account.calls.fetch_add(1, Ordering::Relaxed);
+        self.cluster.account.calls.fetch_add(1, Ordering::Relaxed);
         let call = Call {
-            cluster: self.clone(),
-            ingress: ingress.clone(),
-            tenant: wanted.tenant.clone(),
-            booked: share.booked.clone(),
-            tokens: wanted.tokens,
-            stamp: wanted.stamp,
-            since: wanted.since,
+            cluster: self.cluster.clone(),
+            ingress: self.ingress.clone(),
+            tenant: self.wanted.tenant.clone(),
+            booked: self.share.booked.clone(),
+            tokens: self.wanted.tokens,
+            stamp: self.wanted.stamp,
+            since: self.wanted.since,
             force,
         };
         tokio::spawn(call.run(link, sender));
         answer
     }
 
-    fn stands(&self, ingress: &Ingress, wanted: &Wanted) -> Standing {
-        wanted.tenant.stands(wanted.booking, self.sharing(ingress), ingress.fleet.now())
-    }
-
-    /// Replicas that take from the same account; while Redis is gone those that did when it was there.
-    fn sharing(&self, ingress: &Ingress) -> Sharing {
-        let (others, place) =
-            ingress.fleet.with(|fleet, _| (fleet.elsewhere.replicas(), fleet.elsewhere.replicas_below(self.id)));
-        let others = others.max(self.sharers.lock().count());
-        Sharing { replicas: 1 + others, place, is_apart: self.link.load().is_none() }
+    fn stands(&self) -> Standing {
+        let sharing = self.cluster.sharing(self.ingress);
+        self.wanted.tenant.stands(self.wanted.booking, sharing, self.ingress.fleet.now())
     }
 }
 
