@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 
 use crate::client::Reply;
 use crate::gate::{Gate, Settings};
-use crate::patience::within;
+use crate::patience::{until, within};
 use crate::redis_server::RedisServer;
 use crate::rig::node;
 use crate::talk::{Dialect, Talk};
@@ -72,13 +72,8 @@ impl<R> Replicas<R> {
         let mut reply = self.gates[gate].send(&talk.ask()).await;
         reply.whole().await;
         assert_eq!(reply.status, 200);
-        within("the others to hear of a turn", async {
-            while self.heard(gate).await.iter().zip(&before).any(|(now, before)| now <= before) {
-                // There is no event to await from outside; the pause keeps this from spinning.
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        })
-        .await;
+        let is_heard = async || self.heard(gate).await.iter().zip(&before).all(|(now, before)| now > before);
+        until("the others to hear of a turn", async || is_heard().await.then_some(())).await;
         reply
     }
 
@@ -141,15 +136,9 @@ impl<R> Replicas<R> {
 
 /// What a gate says of its cluster, once it is as wanted.
 pub async fn cluster_once(gate: &Gate, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
-    within(what, async {
-        loop {
-            let status = gate.status().await;
-            if wanted(&status["cluster"]) {
-                return status["cluster"].clone();
-            }
-            // There is no event to await from outside; the pause keeps this from spinning.
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+    until(what, async || {
+        let cluster = gate.status().await["cluster"].clone();
+        wanted(&cluster).then_some(cluster)
     })
     .await
 }
@@ -178,13 +167,8 @@ async fn who_was_not_there_asks_redis_and_finds_the_warm_node() {
     // On a busy machine Redis may not answer within what a request waits: one that is answered shows it.
     const TALKS: usize = 20;
     let talks = replicas.talks(TALKS).await;
-    within("all pins to be stored", async {
-        while replicas.redis.command(&["DBSIZE"]).await != redis::Value::Int(TALKS as i64) {
-            // There is no event to await from outside; the pause keeps this from spinning.
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    })
-    .await;
+    let are_stored = async || replicas.redis.command(&["DBSIZE"]).await == redis::Value::Int(TALKS as i64);
+    until("all pins to be stored", async || are_stored().await.then_some(())).await;
     replicas.a_late_one_finds(&talks).await;
 }
 

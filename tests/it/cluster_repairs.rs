@@ -1,13 +1,11 @@
 //! What others do to Redis is mended: an account that is gone, a key that holds something else; and it is seen who
 //! shares a prefix by mistake.
 
-use std::time::Duration;
-
 use redis::Value;
 
 use crate::cluster::{Replicas, cluster_once, talk};
 use crate::gate::{Gate, Settings};
-use crate::patience::within;
+use crate::patience::until;
 use crate::rig::node;
 use crate::tenants::{by, tenants};
 
@@ -20,47 +18,26 @@ async fn asked(gate: &Gate, topic: &str) -> u16 {
 
 /// The key of the one account that there is, once it is there.
 pub async fn account(replicas: &Replicas) -> String {
-    within("an account", async {
-        loop {
-            match replicas.redis.command(&["KEYS", "test:use:*"]).await {
-                Value::Array(keys) if keys.is_empty() => {}
-                Value::Array(keys) if keys.len() == 1 => {
-                    return redis::from_redis_value(keys[0].clone()).expect("a key");
-                }
-                other => panic!("{other:?}"),
-            }
-            // There is no event to await from outside; the pause keeps this from spinning.
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+    until("an account", async || match replicas.redis.command(&["KEYS", "test:use:*"]).await {
+        Value::Array(keys) if keys.is_empty() => None,
+        Value::Array(keys) if keys.len() == 1 => Some(redis::from_redis_value(keys[0].clone()).expect("a key")),
+        other => panic!("{other:?}"),
     })
     .await
 }
 
 /// Returns once the account says that so many requests were made.
 pub async fn account_once(replicas: &Replicas, key: &str, requests: usize) {
-    let wanted = Value::BulkString(requests.to_string().into_bytes());
-    within("the account to hold all requests", async {
-        while replicas.redis.command(&["HGET", key, "requests"]).await != wanted {
-            // There is no event to await from outside; the pause keeps this from spinning.
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    })
-    .await;
+    until("the account to hold all requests", async || (booked(replicas, key).await == requests).then_some(())).await;
 }
 
 /// The same where Redis may be late: what was taken late can count twice.
 async fn account_at_least(replicas: &Replicas, key: &str, requests: usize) {
-    within("the account to hold the requests", async {
-        while number(replicas.redis.command(&["HGET", key, "requests"]).await) < requests {
-            // There is no event to await from outside; the pause keeps this from spinning.
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    })
-    .await;
+    until("the account to hold the requests", async || (booked(replicas, key).await >= requests).then_some(())).await;
 }
 
-fn number(value: Value) -> usize {
-    redis::from_redis_value(value).unwrap_or(0)
+async fn booked(replicas: &Replicas, key: &str) -> usize {
+    redis::from_redis_value(replicas.redis.command(&["HGET", key, "requests"]).await).unwrap_or(0)
 }
 
 async fn all_is_told(replicas: &Replicas) {
@@ -77,13 +54,7 @@ async fn an_account_that_is_lost_gets_back_what_each_replica_booked() {
     }
     let key = account(&replicas).await;
     // What is under way at that moment may count twice.
-    within("all to be booked", async {
-        while replicas.operations("take", "ok").await < 10 {
-            // There is no event to await from outside; the pause keeps this from spinning.
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    })
-    .await;
+    until("all to be booked", async || (replicas.operations("take", "ok").await >= 10).then_some(())).await;
     all_is_told(&replicas).await;
     account_once(&replicas, &key, 10).await;
     replicas.redis.command(&["FLUSHALL"]).await;
@@ -107,13 +78,8 @@ async fn a_key_that_holds_something_else_is_replaced() {
     for n in 0..3 {
         assert_eq!(asked(&replicas.gates[0], &format!("after {n}")).await, 200);
     }
-    within("an account again", async {
-        while replicas.redis.command(&["TYPE", &key]).await != Value::SimpleString("hash".into()) {
-            // There is no event to await from outside; the pause keeps this from spinning.
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    })
-    .await;
+    let is_account = async || replicas.redis.command(&["TYPE", &key]).await == Value::SimpleString("hash".into());
+    until("an account again", async || is_account().await.then_some(())).await;
     assert_eq!(asked(&replicas.gates[0], "at last").await, 200);
     account_at_least(&replicas, &key, 5).await;
     let log = replicas.gates[0].log();

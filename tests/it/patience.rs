@@ -15,6 +15,21 @@ pub fn within<F: Future>(what: &str, event: F) -> impl Future<Output = F::Output
     within_time(PATIENCE, what, event)
 }
 
+/// What `look` shows at last, where there is no event to await from outside: a pause keeps it from spinning.
+#[track_caller]
+pub fn until<T>(what: &str, look: impl AsyncFn() -> Option<T>) -> impl Future<Output = T> {
+    within(what, async move {
+        loop {
+            if let Some(shown) = look().await {
+                return shown;
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    })
+}
+
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
 /// Like `within`, with another bound.
 #[track_caller]
 pub fn within_time<F: Future>(limit: Duration, what: &str, event: F) -> impl Future<Output = F::Output> + use<F> {
