@@ -24,11 +24,12 @@ pub struct Operation {
     pub run: fn(usize),
 }
 
-pub const ALL: [Operation; 7] = [
+pub const ALL: [Operation; 8] = [
     Operation { name: "peek 2 KiB", run: |times| peeks(times, 2 << 10) },
     Operation { name: "peek 220 KB", run: |times| peeks(times, 220_000) },
     Operation { name: "decide among 4", run: |times| decides(times, 4) },
     Operation { name: "decide among 64", run: |times| decides(times, 64) },
+    Operation { name: "decide among 4 whose 128 slots are all taken", run: decides_among_full },
     Operation { name: "pick and end among 4", run: |times| picks(times, 4) },
     Operation { name: "observe a stream of 100 chunks", run: observes },
     Operation { name: "a request of 2 KiB among 4, answered in 100 chunks", run: requests },
@@ -44,6 +45,18 @@ fn peeks(times: usize, size_bytes: usize) {
 fn decides(times: usize, nodes: usize) {
     let ingress = ingress(nodes);
     let query = query(understood(chat(MODEL, 2 << 10).as_bytes()));
+    for _ in 0..times {
+        ingress.fleet.with(|fleet, now| black_box(decide(fleet, black_box(&query), now)));
+    }
+}
+
+/// As many are answered as there are slots, and as many wait for their first byte.
+fn decides_among_full(times: usize) {
+    let (ingress, query) = (ingress(4), query(understood(chat(MODEL, 2 << 10).as_bytes())));
+    let taken: Vec<Picked> = (0..4 * 2 * 128).map(|_| picked(&ingress, &query)).collect();
+    for picked in taken.iter().take(4 * 128) {
+        picked.lease.first_byte(&query.ask);
+    }
     for _ in 0..times {
         ingress.fleet.with(|fleet, now| black_box(decide(fleet, black_box(&query), now)));
     }

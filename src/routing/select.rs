@@ -11,6 +11,7 @@ mod going_on;
 mod herd;
 mod offer;
 mod resort;
+mod slot_ends;
 
 use serde::{Deserialize, Serialize};
 

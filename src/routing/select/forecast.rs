@@ -7,6 +7,7 @@ use std::cell::OnceCell;
 
 use super::Offer;
 use super::eviction::{Eviction, eviction, leaves};
+use super::slot_ends::SlotEnds;
 use crate::routing::ask::Ask;
 use crate::routing::candidate::FirstToken;
 use crate::routing::estimate::{Cost, Work, median};
@@ -193,29 +194,27 @@ impl<'a> Forecast<'a> {
         let speed = &self.holding.speed;
         let answer_s = speed.answer_s(None).or_else(|| self.typical.answer_s()).unwrap_or(0.0);
         let mut computed_s = 0.0;
-        let mut ends: Vec<f64> = Vec::with_capacity(slots.min(self.holding.running as usize + foreign as usize));
-        let answering = self.holding.answers.iter().map(|(_, since)| left_s(answer_s, *since, self.now));
         // Nobody knows how far other people's are.
         let counted = foreign.min(COUNTED_MAX);
-        let others = (0..counted).map(|_| answer_s / 2.0);
-        for end in answering.chain(others) {
-            take(&mut ends, slots, end);
+        let mut ends = SlotEnds::new(slots, self.holding.running as usize + counted as usize);
+        for (_, since) in &self.holding.answers {
+            ends.take_until(ends.next_s() + left_s(answer_s, *since, self.now));
+        }
+        for _ in 0..counted {
+            ends.take_until(ends.next_s() + answer_s / 2.0);
         }
         for work in self.holding.line.works() {
-            computed_s += self.cost.seconds(work);
-            let began = if ends.len() < slots { 0.0 } else { earliest(&ends) };
-            let end = (began + self.cost.seconds(work)).max(computed_s) + answer_s;
-            replace_earliest(&mut ends, slots, end);
+            let work_s = self.cost.seconds(work);
+            computed_s += work_s;
+            ends.take_until((ends.next_s() + work_s).max(computed_s) + answer_s);
         }
         let waiting = self.holding.waiting.saturating_add(self.holding.others.waiting);
         let read_s = if waiting > 0 { speed.read_s().or_else(|| self.typical.read_s()).unwrap_or(0.0) } else { 0.0 };
         for _ in 0..waiting.min(COUNTED_MAX) {
-            let began = if ends.len() < slots { 0.0 } else { earliest(&ends) };
-            replace_earliest(&mut ends, slots, began + read_s + answer_s);
+            ends.take_until(ends.next_s() + read_s + answer_s);
         }
         let beyond = f64::from(foreign - counted) / 2.0 + f64::from(waiting.saturating_sub(COUNTED_MAX));
-        let free_s = if ends.len() < slots { 0.0 } else { earliest(&ends) };
-        free_s + beyond * answer_s / slots as f64
+        ends.next_s() + beyond * answer_s / slots as f64
     }
 }
 
@@ -238,26 +237,4 @@ pub fn last_end_s(holding: &Holding, now: Moment) -> f64 {
 /// What is left of something that takes so long; what takes longer than that may take as long again.
 fn left_s(whole_s: f64, since: Moment, now: Moment) -> f64 {
     (whole_s - now.since(since).as_secs_f64()).abs().min(whole_s)
-}
-
-fn take(ends: &mut Vec<f64>, slots: usize, end: f64) {
-    if ends.len() < slots {
-        ends.push(end);
-    } else {
-        let began = earliest(ends);
-        replace_earliest(ends, slots, began + end);
-    }
-}
-
-fn replace_earliest(ends: &mut Vec<f64>, slots: usize, end: f64) {
-    if ends.len() < slots {
-        return ends.push(end);
-    }
-    if let Some(first) = ends.iter_mut().min_by(|a, b| a.total_cmp(b)) {
-        *first = end;
-    }
-}
-
-fn earliest(ends: &[f64]) -> f64 {
-    ends.iter().copied().min_by(f64::total_cmp).unwrap_or(0.0)
 }
