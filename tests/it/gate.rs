@@ -19,6 +19,8 @@ use crate::exposition::Exposition;
 use crate::patience::{within, within_time};
 
 use launch::Launched;
+#[cfg(feature = "kube")]
+pub use launch::Pod;
 pub use settings::Settings;
 
 /// How long it may take until a client that left is forgotten.

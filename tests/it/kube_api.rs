@@ -1,7 +1,8 @@
 //! A scripted Kubernetes API server: EndpointSlices of one service, which the test writes, listed and watched.
 //!
-//! Plain HTTP on a free port. It speaks as the real one does: a list has a version, a watch tells all that came after
-//! one, line by line, and says 410 to those who ask for what it remembers no more. It knows nothing of Warmgate.
+//! HTTP on a free port, plain or over TLS. It speaks as the real one does: a list has a version, a watch tells all that came after
+//! one, line by line, and says 410 to those who ask for what it remembers no more; it answers only those whom it knows and
+//! who may ask. It knows nothing of Warmgate.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -9,14 +10,15 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
-use tokio::io::AsyncWriteExt;
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
+use tokio_rustls::TlsAcceptor;
 
 use crate::http1::{Head, Inbound};
 use crate::patience::within;
+use crate::tls::{Signed, acceptor};
 use crate::upstream::{Upstream, hold};
 
 pub struct KubeApi {
@@ -29,6 +31,7 @@ pub struct KubeApi {
 
 /// What all connections share.
 struct State {
+    tls: Option<TlsAcceptor>,
     told: Mutex<Told>,
     /// Counts whatever the watches must look at.
     news: watch::Sender<u64>,
@@ -47,8 +50,13 @@ struct Told {
     oldest: u64,
     /// Connections that were opened before are cut.
     cuts: u64,
-    /// Every request is refused with this status.
+    /// Watches that were begun before come to their end.
+    closes: u64,
+    /// Whoever has another token is not known.
+    token: Option<String>,
+    /// Every request is refused with this status, or every watch.
     refuses: Option<u16>,
+    refuses_watches: Option<u16>,
 }
 
 /// An endpoint as a test writes it.
@@ -69,13 +77,26 @@ pub fn pod(node: &Upstream, state: &str) -> Value {
 
 impl KubeApi {
     pub async fn start() -> KubeApi {
+        KubeApi::start_with(None).await
+    }
+
+    /// Over TLS, with this certificate.
+    pub async fn start_secured(signed: Signed) -> KubeApi {
+        KubeApi::start_with(Some(acceptor(signed, None))).await
+    }
+
+    async fn start_with(tls: Option<TlsAcceptor>) -> KubeApi {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("an address");
         let told = Mutex::new(Told { version: 100, ..Told::default() });
         let (news, lists, watches) = (watch::Sender::new(0), watch::Sender::default(), watch::Sender::default());
-        let state = Arc::new(State { told, news, lists, watches });
+        let state = Arc::new(State { tls, told, news, lists, watches });
         let running = Some(tokio::spawn(accept(listener, state.clone())));
         KubeApi { address, state, running, port_holder: None }
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.address
     }
 
     /// A `KUBECONFIG` that leads here.
@@ -138,9 +159,25 @@ impl KubeApi {
         self.state.news.send_modify(|news| *news += 1);
     }
 
+    /// Ends every watch as it ends when its time is over.
+    pub fn close(&self) {
+        self.state.told.lock().expect("what is told").closes += 1;
+        self.state.news.send_modify(|news| *news += 1);
+    }
+
     /// Refuses everything with that status, or nothing any more.
     pub fn refuse(&self, status: Option<u16>) {
         self.state.told.lock().expect("what is told").refuses = status;
+    }
+
+    /// The same of watches alone.
+    pub fn refuse_watches(&self, status: Option<u16>) {
+        self.state.told.lock().expect("what is told").refuses_watches = status;
+    }
+
+    /// Knows from now on whoever shows this token, and nobody else.
+    pub fn know(&self, token: &str) {
+        self.state.told.lock().expect("what is told").token = Some(token.to_owned());
     }
 
     /// Ends as a killed process ends.
@@ -193,36 +230,64 @@ async fn accept(listener: TcpListener, state: Arc<State>) {
     let mut connections = JoinSet::new();
     while let Ok((stream, _)) = listener.accept().await {
         let state = state.clone();
-        connections.spawn(async move { Connection::new(stream, state).serve().await });
+        connections.spawn(async move { Connection::new(stream, state).await?.serve().await });
     }
 }
 
 struct Connection {
-    inbound: Inbound<OwnedReadHalf>,
-    outbound: OwnedWriteHalf,
+    inbound: Inbound<Box<dyn AsyncRead + Send + Unpin>>,
+    outbound: Box<dyn AsyncWrite + Send + Unpin>,
     state: Arc<State>,
 }
 
 impl Connection {
-    fn new(stream: TcpStream, state: Arc<State>) -> Connection {
-        let (read, outbound) = stream.into_split();
-        Connection { inbound: Inbound::new(read), outbound, state }
+    async fn new(stream: TcpStream, state: Arc<State>) -> io::Result<Connection> {
+        let (read, outbound): (Box<dyn AsyncRead + Send + Unpin>, Box<dyn AsyncWrite + Send + Unpin>) = match &state.tls
+        {
+            None => {
+                let (read, write) = stream.into_split();
+                (Box::new(read), Box::new(write))
+            }
+            Some(tls) => {
+                let (read, write) = tokio::io::split(tls.accept(stream).await?);
+                (Box::new(read), Box::new(write))
+            }
+        };
+        Ok(Connection { inbound: Inbound::new(read), outbound, state })
     }
 
     async fn serve(mut self) -> io::Result<()> {
         while let Some(head) = self.inbound.head().await? {
-            let refuses = self.state.told.lock().expect("what is told").refuses;
-            if let Some(status) = refuses {
+            let is_watch = head.word(1).contains("watch=true");
+            if let Some((status, message)) = self.refusal(&head, is_watch) {
+                let reason = if status == 401 { "Unauthorized" } else { "Forbidden" };
                 let why = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": status,
-                    "message": "endpointslices.discovery.k8s.io is forbidden", "reason": "Forbidden"});
+                    "message": message, "reason": reason});
                 self.answer(status, &why).await?;
-            } else if head.word(1).contains("watch=true") {
+            } else if is_watch {
                 return self.watch(&head).await;
             } else {
                 self.list(&head).await?;
             }
         }
         Ok(())
+    }
+
+    /// Its status, and what the real one says.
+    fn refusal(&self, head: &Head, is_watch: bool) -> Option<(u16, String)> {
+        let told = self.state.told.lock().expect("what is told");
+        let bearer = told.token.as_ref().map(|token| format!("Bearer {token}"));
+        if bearer.is_some_and(|bearer| head.get("authorization") != Some(&bearer)) {
+            return Some((401, "Unauthorized".to_owned()));
+        }
+        let status = told.refuses.or(told.refuses_watches.filter(|_| is_watch))?;
+        let verb = if is_watch { "watch" } else { "list" };
+        let namespace = head.word(1).split('/').nth(5).unwrap_or_default();
+        let message = format!(
+            "endpointslices.discovery.k8s.io is forbidden: User \"system:serviceaccount:own:warmgate\" cannot {verb} \
+             resource \"endpointslices\" in API group \"discovery.k8s.io\" in the namespace \"{namespace}\""
+        );
+        Some((status, message))
     }
 
     async fn list(&mut self, head: &Head) -> io::Result<()> {
@@ -242,26 +307,36 @@ impl Connection {
         let mut seen: u64 = asked.and_then(|version| version.parse().ok()).expect("a version to watch from");
         let start = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n";
         self.outbound.write_all(start.as_bytes()).await?;
+        self.outbound.flush().await?;
         let mut news = self.state.news.subscribe();
-        let cuts = self.state.told.lock().expect("what is told").cuts;
+        let (cuts, closes) = {
+            let told = self.state.told.lock().expect("what is told");
+            (told.cuts, told.closes)
+        };
         self.state.watches.send_modify(|watches| watches.push(head.word(1).to_owned()));
         loop {
             news.mark_unchanged();
-            let (lines, is_gone, is_cut) = {
+            let (lines, is_gone, is_cut, is_over) = {
                 let told = self.state.told.lock().expect("what is told");
                 let lines: Vec<(u64, Value)> =
                     told.log.iter().filter(|(version, _)| *version > seen).cloned().collect();
-                (lines, seen < told.oldest, told.cuts > cuts)
+                (lines, seen < told.oldest, told.cuts > cuts, told.closes > closes)
             };
             if is_cut {
                 // In the middle of a chunk.
-                return self.outbound.write_all(b"400\r\n{\"type\":\"MODI").await;
+                self.outbound.write_all(b"400\r\n{\"type\":\"MODI").await?;
+                return self.outbound.flush().await;
+            }
+            if is_over {
+                self.outbound.write_all(b"0\r\n\r\n").await?;
+                return self.outbound.shutdown().await;
             }
             if is_gone {
                 let gone = json!({"type": "ERROR", "object": {"kind": "Status", "code": 410, "status": "Failure",
                     "reason": "Expired", "message": "too old resource version"}});
                 self.line(&gone).await?;
-                return self.outbound.write_all(b"0\r\n\r\n").await;
+                self.outbound.write_all(b"0\r\n\r\n").await?;
+                return self.outbound.shutdown().await;
             }
             for (version, line) in lines {
                 self.line(&line).await?;
@@ -276,13 +351,15 @@ impl Connection {
 
     async fn line(&mut self, line: &Value) -> io::Result<()> {
         let text = format!("{line}\n");
-        self.outbound.write_all(format!("{:x}\r\n{text}\r\n", text.len()).as_bytes()).await
+        self.outbound.write_all(format!("{:x}\r\n{text}\r\n", text.len()).as_bytes()).await?;
+        self.outbound.flush().await
     }
 
     async fn answer(&mut self, status: u16, body: &Value) -> io::Result<()> {
         let body = body.to_string();
         let head =
             format!("HTTP/1.1 {status} X\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n", body.len());
-        self.outbound.write_all(format!("{head}{body}").as_bytes()).await
+        self.outbound.write_all(format!("{head}{body}").as_bytes()).await?;
+        self.outbound.flush().await
     }
 }

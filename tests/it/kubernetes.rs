@@ -16,7 +16,7 @@ pub struct Cluster {
     pub gate: Gate,
 }
 
-const FAST: &str = "health: {interval: 200ms}\ntelemetry: {interval: 100ms}\nresilience: {slow_start: 0s}";
+pub const FAST: &str = "health: {interval: 200ms}\ntelemetry: {interval: 100ms}\nresilience: {slow_start: 0s}";
 
 impl Cluster {
     /// With so many pods, of which the slice has those in these states.

@@ -67,6 +67,8 @@ mod kit;
 mod kubernetes;
 #[cfg(feature = "kube")]
 mod kubernetes_away;
+#[cfg(feature = "kube")]
+mod kubernetes_pod;
 mod lead;
 mod limits;
 mod listen_tls;

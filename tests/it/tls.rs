@@ -68,20 +68,7 @@ impl Authority {
 /// TLS in front of a scripted node; the port it listens on. With an authority only for clients that show a
 /// certificate of its.
 pub async fn front(node: &Upstream, signed: Signed, clients: Option<&Authority>) -> u16 {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = rustls::ServerConfig::builder_with_provider(provider.clone());
-    let config = config.with_safe_default_protocol_versions().expect("versions");
-    let config = match clients {
-        None => config.with_no_client_auth(),
-        Some(authority) => {
-            let mut roots = RootCertStore::empty();
-            roots.add(authority.der.clone()).expect("an authority");
-            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
-            config.with_client_cert_verifier(verifier.expect("a verifier"))
-        }
-    };
-    let config = config.with_single_cert(vec![signed.der], signed.key).expect("a certificate and its key");
-    let acceptor = TlsAcceptor::from(Arc::new(config));
+    let acceptor = acceptor(signed, clients);
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let (port, behind) = (listener.local_addr().expect("an address").port(), node.address());
     tokio::spawn(async move {
@@ -97,6 +84,24 @@ pub async fn front(node: &Upstream, signed: Signed, clients: Option<&Authority>)
         }
     });
     port
+}
+
+/// The server's side of TLS, with this certificate.
+pub fn acceptor(signed: Signed, clients: Option<&Authority>) -> TlsAcceptor {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider.clone());
+    let config = config.with_safe_default_protocol_versions().expect("versions");
+    let config = match clients {
+        None => config.with_no_client_auth(),
+        Some(authority) => {
+            let mut roots = RootCertStore::empty();
+            roots.add(authority.der.clone()).expect("an authority");
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
+            config.with_client_cert_verifier(verifier.expect("a verifier"))
+        }
+    };
+    let config = config.with_single_cert(vec![signed.der], signed.key).expect("a certificate and its key");
+    TlsAcceptor::from(Arc::new(config))
 }
 
 /// A server of plain HTTP, which takes a handshake for a bad request; its port.

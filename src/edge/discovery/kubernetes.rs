@@ -1,12 +1,13 @@
 //! Watches Kubernetes for the endpoints of services: a list, then news as they come, for each upstream that asks for it.
 //!
 //! While Kubernetes does not answer, what was known stays: that a watch failed is no sign that pods are gone. It is
-//! told, and tried again ever more slowly. Each new attempt begins with a list, which takes the place of all that was
-//! known in one step. It reads what the pod's service account or `KUBECONFIG` lets it, and nothing but EndpointSlices.
+//! told, and tried again ever more slowly, with the credentials that there are by then. Each new attempt begins with a
+//! list, which takes the place of all that was known in one step. It reads what the pod's service account or
+//! `KUBECONFIG` lets it, and nothing but EndpointSlices.
 
+mod reason;
 mod slices;
 
-use std::env;
 use std::error::Error;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -16,7 +17,6 @@ use std::time::Duration;
 use futures_core::Stream;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::config::KubeConfigOptions;
-use kube::core::Status;
 use kube::runtime::watcher::{self, DefaultBackoff, Event, watcher};
 use kube::{Api, Client, Config};
 use parking_lot::Mutex;
@@ -28,6 +28,7 @@ use super::take;
 use crate::config::{Discover, Endpoints};
 use crate::edge::ingress::Ingress;
 use crate::edge::roster::Name;
+use reason::Identity;
 use slices::Slices;
 
 /// Of every service that an upstream names.
@@ -58,8 +59,8 @@ const SETTLED_AFTER: Duration = Duration::from_millis(50);
 /// Slices in one answer to a list.
 const PAGE: u32 = 100;
 
-/// Of what is told of an error.
-const WORDS_CHARS_MAX: usize = 200;
+/// A watch that went on for so long, or told something, is none that fails as soon as it is begun.
+const STEADY_AFTER: Duration = Duration::from_secs(10);
 
 impl Watches {
     pub fn new(ingress: &Arc<Ingress>) -> Watches {
@@ -119,22 +120,38 @@ struct Watching {
     tell: watch::Sender<bool>,
 }
 
+/// How an attempt came to its end.
+#[derive(Default)]
+struct Ended {
+    why: String,
+    /// It is told only if the next ends like it.
+    may_pass: bool,
+    /// It did not fail as soon as it had begun.
+    was_steady: bool,
+}
+
 impl Watching {
     async fn go_on(self) {
-        let mut pauses = DefaultBackoff::default();
+        let (mut pauses, mut passed) = (DefaultBackoff::default(), 0);
         loop {
-            let why = self.until_it_fails(&mut pauses).await;
-            self.name.note(false, format!("Kubernetes does not tell its endpoints: {why}"));
-            self.tell.send_replace(true);
+            let Ended { why, may_pass, was_steady } = self.until_it_ends().await;
+            if was_steady {
+                (pauses, passed) = (DefaultBackoff::default(), 0);
+            }
+            passed = if may_pass { passed + 1 } else { 0 };
+            if passed != 1 {
+                self.name.note(false, format!("Kubernetes does not tell its endpoints: {why}"));
+                self.tell.send_replace(true);
+            }
             sleep(pauses.next().unwrap_or(READ_MAX)).await;
         }
     }
 
-    /// Why it came to an end.
-    async fn until_it_fails(&self, pauses: &mut DefaultBackoff) -> String {
-        let client = match client().await {
+    async fn until_it_ends(&self) -> Ended {
+        let identity = Identity::of_this_process();
+        let client = match client(identity).await {
             Ok(client) => client,
-            Err(why) => return why,
+            Err(why) => return Ended { why, ..Ended::default() },
         };
         let namespace = self.endpoints.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
         let api: Api<EndpointSlice> = Api::namespaced(client, &namespace);
@@ -142,7 +159,8 @@ impl Watching {
         let wanted = watcher::Config::default().labels(&labels).timeout(WATCH_S).page_size(PAGE);
         let mut events = pin!(watcher(api, wanted));
         let (mut slices, mut listed) = (Slices::default(), Slices::default());
-        let mut settled: Option<Instant> = None;
+        let (mut settled, mut listed_at): (Option<Instant>, Option<Instant>) = (None, None);
+        let mut has_news = false;
         loop {
             let due = settled;
             let event = tokio::select! {
@@ -158,22 +176,30 @@ impl Watching {
                 Some(Ok(Event::InitApply(slice))) => listed.put(&slice, self.endpoints.port.as_ref()),
                 Some(Ok(Event::InitDone)) => {
                     slices = std::mem::take(&mut listed);
-                    settled = None;
-                    *pauses = DefaultBackoff::default();
+                    (settled, listed_at) = (None, Some(Instant::now()));
                     self.tell_of(&slices);
                 }
                 Some(Ok(Event::Apply(slice))) => {
+                    has_news = true;
                     slices.put(&slice, self.endpoints.port.as_ref());
                     settled = due.or_else(|| Some(Instant::now() + SETTLED_AFTER));
                 }
                 Some(Ok(Event::Delete(slice))) => {
+                    has_news = true;
                     slices.remove(&slice);
                     settled = due.or_else(|| Some(Instant::now() + SETTLED_AFTER));
                 }
                 // It remembers no more what was told since; a list follows.
                 Some(Err(watcher::Error::WatchError(status))) if status.code == 410 => {}
-                Some(Err(why)) => return words_of(&why),
-                None => return "the watch has ended".into(),
+                Some(Err(why)) => {
+                    let is_old = listed_at.is_some_and(|listed_at| listed_at.elapsed() > STEADY_AFTER);
+                    return Ended {
+                        why: identity.words_of_call(&why, &namespace),
+                        may_pass: listed_at.is_some() && is_of_the_past(&why),
+                        was_steady: is_old || has_news,
+                    };
+                }
+                None => return Ended { why: "the watch has ended".into(), ..Ended::default() },
             }
         }
     }
@@ -188,39 +214,28 @@ impl Watching {
     }
 }
 
-/// As who this process is: by `KUBECONFIG`, by its service account, or as its user.
-async fn client() -> Result<Client, String> {
-    let is_in_cluster = env::var_os("KUBECONFIG").is_none() && env::var_os("KUBERNETES_SERVICE_HOST").is_some();
-    let mut config = match is_in_cluster {
-        true => Config::incluster().map_err(|why| words_of(&why))?,
-        false => Config::from_kubeconfig(&KubeConfigOptions::default()).await.map_err(|why| words_of(&why))?,
+/// The next attempt, which begins with a list and what is on disk by then, may do without it: too old a version was asked
+/// for, or the token has been renewed since it was read.
+fn is_of_the_past(why: &watcher::Error) -> bool {
+    matches!(why, watcher::Error::WatchStartFailed(kube::Error::Api(status)) if [401, 410].contains(&status.code))
+}
+
+/// As who this process is. Its token and its authority are read anew with each client, and about once a minute by it.
+async fn client(identity: Identity) -> Result<Client, String> {
+    let words = |why: &(dyn Error + 'static)| identity.words_of_settings(why);
+    let mut config = match identity {
+        Identity::ServiceAccount => Config::incluster().map_err(|why| words(&why))?,
+        Identity::Kubeconfig => {
+            Config::from_kubeconfig(&KubeConfigOptions::default()).await.map_err(|why| words(&why))?
+        }
     };
     config.read_timeout = Some(READ_MAX);
     config.reset_reader_on_write = true;
     // Trying again is done here, and told.
     config.default_retry = false;
-    Client::try_from(config).map_err(|why| words_of(&why))
+    Client::try_from(config).map_err(|why| words(&why))
 }
 
 async fn next<S: Stream>(mut stream: Pin<&mut S>) -> Option<S::Item> {
     poll_fn(|context| stream.as_mut().poll_next(context)).await
-}
-
-/// What went wrong, in one short line: the innermost reason says the most.
-fn words_of(error: &(dyn Error + 'static)) -> String {
-    let mut innermost = error;
-    while let Some(source) = innermost.source() {
-        innermost = source;
-    }
-    let boxed = innermost.downcast_ref::<Box<Status>>().map(Box::as_ref);
-    let status = boxed.or(innermost.downcast_ref::<Status>());
-    let (text, hint) = match status {
-        Some(status) if status.code == 401 || status.code == 403 => {
-            (format!("{} {}", status.code, status.message), "; see conf/kubernetes/endpoints.yaml")
-        }
-        Some(status) => (format!("{} {}", status.code, status.message), ""),
-        None => (innermost.to_string(), ""),
-    };
-    let line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(WORDS_CHARS_MAX).collect();
-    format!("{}{hint}", line.trim())
 }

@@ -1,7 +1,7 @@
 //! Starting the program and reading what it says of itself.
 
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
 
@@ -22,6 +22,19 @@ pub struct Surroundings {
     pub arguments: Vec<&'static str>,
     /// Files that are beside it, each with the variable that leads there.
     pub files_beside: Vec<FileBeside>,
+    /// It runs in a pod of Kubernetes.
+    pub pod: Option<Pod>,
+}
+
+/// What a process finds in a pod: its service account, and where the API server is.
+#[derive(Clone, Debug)]
+#[allow(dead_code, reason = "made with the feature `kube`")]
+pub struct Pod {
+    /// The folder with `token`, `ca.crt` and `namespace`.
+    pub account: PathBuf,
+    pub api: SocketAddr,
+    /// What makes a mount namespace: `-m`, or another way to it.
+    pub unshare: &'static str,
 }
 
 #[derive(Clone, Debug)]
@@ -118,6 +131,23 @@ fn drain(mut lines: Lines<BufReader<ChildStdout>>) {
     tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
 }
 
+impl Pod {
+    /// The program in a mount namespace of its own, where the account's files are in their place.
+    fn command(&self, program: &Path) -> Command {
+        const IN_PLACE: &str = "mount -t tmpfs tmpfs /var/run && mkdir -p /var/run/secrets/kubernetes.io \
+            && ln -s \"$ACCOUNT\" /var/run/secrets/kubernetes.io/serviceaccount && exec \"$0\" \"$@\"";
+        let mut command = Command::new("unshare");
+        command
+            .args([self.unshare, "sh", "-c", IN_PLACE])
+            .arg(program)
+            .env("ACCOUNT", &self.account)
+            .env_remove("KUBECONFIG")
+            .env("KUBERNETES_SERVICE_HOST", self.api.ip().to_string())
+            .env("KUBERNETES_SERVICE_PORT", self.api.port().to_string());
+        command
+    }
+}
+
 fn spawn(surroundings: &Surroundings, program: &Path, yaml: &str, directory: &Path) -> Child {
     let file = directory.join("warmgate.yaml");
     std::fs::write(&file, yaml).expect("the configuration file");
@@ -131,6 +161,9 @@ fn spawn(surroundings: &Surroundings, program: &Path, yaml: &str, directory: &Pa
             shell
         }
     };
+    if let Some(pod) = &surroundings.pod {
+        command = pod.command(program);
+    }
     if let Some(filter) = &surroundings.log {
         command.env("RUST_LOG", filter);
     }

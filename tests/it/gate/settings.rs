@@ -1,6 +1,6 @@
 //! The configuration of a gate under test: scripted nodes, and any text of the test's own.
 
-use super::launch::{FileBeside, Surroundings};
+use super::launch::{FileBeside, Pod, Surroundings};
 use crate::upstream::Upstream;
 
 /// What the configuration file will say; everything else is Warmgate's default.
@@ -50,6 +50,13 @@ impl Settings {
     #[allow(dead_code, reason = "used with the feature `kube`")]
     pub fn beside(mut self, name: &'static str, text: &str, variable: &'static str) -> Settings {
         self.surroundings.files_beside.push(FileBeside { name, text: text.to_owned(), variable });
+        self
+    }
+
+    /// The process runs in that pod.
+    #[allow(dead_code, reason = "used with the feature `kube`")]
+    pub fn in_pod(mut self, pod: Pod) -> Settings {
+        self.surroundings.pod = Some(pod);
         self
     }
 
