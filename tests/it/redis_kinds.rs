@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
-use redis::{Client, ConnectionAddr, IntoConnectionInfo, TlsCertificates, Value};
+use redis::{Client, ConnectionAddr, IntoConnectionInfo, RedisResult, TlsCertificates, Value};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::process::{Child, Command};
 use tokio::time::sleep;
@@ -63,6 +63,10 @@ impl Server {
     }
 
     pub async fn command(&self, words: &[&str]) -> Value {
+        self.try_command(words).await.expect("an answer")
+    }
+
+    async fn try_command(&self, words: &[&str]) -> RedisResult<Value> {
         let (host, port) = ("127.0.0.1".to_owned(), self.port);
         let client = match &self.ca {
             None => Client::open((host, port)).expect("an address"),
@@ -74,10 +78,10 @@ impl Server {
             }
         };
         let connecting = within("a connection to Redis", client.get_multiplexed_async_connection());
-        let mut connection = connecting.await.expect("a connection");
+        let mut connection = connecting.await?;
         let mut command = redis::cmd(words[0]);
         command.arg(&words[1..]);
-        within("an answer of Redis", command.query_async(&mut connection)).await.expect("an answer")
+        within("an answer of Redis", command.query_async(&mut connection)).await
     }
 
     /// The same as text; what is no text is nothing.
@@ -227,9 +231,16 @@ pub fn tls_arguments(authority: &Authority) -> Vec<String> {
     words.into_iter().chain(files.into_iter().flat_map(|(word, file)| [word.to_owned(), file])).collect()
 }
 
+/// Returns once it says so. With the word that makes it the master a sentinel cuts every client off (`CLIENT KILL TYPE
+/// normal`), so that they look for the master anew: whoever asks at that moment, or is just connecting, asks again.
 async fn until(server: &Server, words: &[&str], wanted: &str) {
+    let is_told = async || match server.try_command(words).await {
+        Ok(told) => redis::from_redis_value::<String>(told).is_ok_and(|told| told.contains(wanted)),
+        Err(why) if why.is_io_error() || why.is_connection_dropped() => false,
+        Err(why) => panic!("{words:?}: {why}"),
+    };
     within_time(FAILOVER_MAX, wanted, async {
-        while !server.told(words).await.contains(wanted) {
+        while !is_told().await {
             // There is no event to await from outside; the pause keeps this from spinning.
             sleep(Duration::from_millis(50)).await;
         }

@@ -4,8 +4,13 @@
 //! each last heard add up to what was left: so where Redis does not answer in time, each goes on with its own, and what
 //! it lets in so is booked whatever the account says. Who comes beyond the share is refused, but for one at a time that
 //! waits a little for the account. What could not be booked is booked when Redis is back, and what was booked in an
-//! account that is gone is booked anew. So a limit is exact while Redis is quick, and while it is slow or gone it is
-//! gone over by what was under way when that began, and by one for each replica.
+//! account that is gone is booked anew.
+//!
+//! So a limit is exact while Redis is quick. While it is slow or gone it is gone over by what was under way when that
+//! began, by one for each replica, and by what replicas take for left that have not heard what others used of it: they
+//! hear with each request of that tenant's which they ask the account for, so at most the share of the limit for each
+//! that was asked for none in the last minute. All together stay under twice the limit. To close that, each would have
+//! to hear of every tenant all the time, or to be lent places beforehand that others then miss while Redis is quick.
 
 mod take;
 

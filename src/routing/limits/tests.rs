@@ -229,6 +229,40 @@ fn shares_add_up_to_what_is_left() {
     assert!(matches!(stands(&limits, &mut meter, apart), Standing::Over(_)), "nor for whoever is apart");
 }
 
+/// What a replica has not heard of it takes for left: so all together let in less than twice the limit.
+#[test]
+fn whoever_heard_nothing_goes_beyond_the_limit_by_its_share_and_no_more() {
+    const LIMIT: u32 = 21;
+    let limits = Limits { requests_a_minute: Some(LIMIT), ..Limits::default() };
+    let now = Moment::from_secs(100);
+    let let_in = |meter: &mut Meter, sharing: Sharing| {
+        let fits = |_: &u32| {
+            let Ok(booking) = meter.admit(&limits, 1, now) else { return false };
+            let fits = meter.stands(&limits, &booking, sharing, now) == Standing::Fits;
+            if !fits {
+                meter.settle(booking, Used::Nothing, now);
+            }
+            fits
+        };
+        (0..2 * LIMIT).filter(fits).count() as u32
+    };
+    for replicas in 1..8 {
+        let sharing = |place| Sharing { replicas, place, is_apart: false };
+        // The first has used all of it, and is alone in knowing.
+        let mut knows = Meter::default();
+        let all = Booked { requests_add: u64::from(LIMIT), tokens_add: u64::from(LIMIT), ..Booked::default() };
+        knows.learn_booked(1, all, now, now);
+        knows.learn_used(u64::from(LIMIT), u64::from(LIMIT), Some(0), now);
+        assert_eq!(let_in(&mut knows, sharing(0)), 0);
+        let beyond: u32 = (1..replicas).map(|place| let_in(&mut Meter::default(), sharing(place))).sum();
+        assert_eq!(beyond, LIMIT - LIMIT.div_ceil(replicas as u32), "{replicas} replicas");
+
+        let mut heard = Meter::default();
+        heard.learn_used(u64::from(LIMIT), u64::from(LIMIT), Some(0), now);
+        assert_eq!(let_in(&mut heard, sharing(replicas - 1)), 0, "one word of the account is enough");
+    }
+}
+
 /// Who is refused by the account is told that nothing is left.
 #[test]
 fn what_is_left_counts_what_was_booked_here_once() {
