@@ -34,6 +34,7 @@ pub mod session;
 pub mod signal;
 pub mod slow_start;
 pub mod snapshot;
+pub mod strays;
 pub mod stuck;
 pub mod table;
 pub mod uploads;

@@ -107,6 +107,7 @@ fn warmth(told: &Value) -> String {
             word(&lost["why"]),
             lost["tokens_estimated"],
         ),
+        (Some("home"), _) => "it goes where other replicas look for its conversation".into(),
         (Some("prefix"), _) => "a new conversation that begins as another did".into(),
         (Some("none"), _) => "not a conversation: no warmth to keep".into(),
         _ => "a new conversation".into(),

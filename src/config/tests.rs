@@ -301,7 +301,7 @@ routing:
         text,
         &[
             "3: routing.signals.sesion: unknown key; did you mean session?",
-            "5: routing.signals.session.maximum: unknown key; known here: max, prefix_max, per_depth",
+            "5: routing.signals.session.maximum: unknown key; known here: max, prefix_max, home_max, per_depth",
             "6: routing.signals.session.max: must be a finite number",
             "7: routing.signals.model_loaded.loaded: expected a number, found text",
             "7: routing.signals.model_loaded.recent_for: `30` is not a duration; write it like 250ms, 30s or 15m",

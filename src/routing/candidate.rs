@@ -43,6 +43,8 @@ pub struct Candidate {
     /// Share of the prompt that the longest known prefix here covers, 0 to 1; zero for every
     /// candidate while the session has a pin on an eligible one.
     pub prefix_share: f64,
+    /// How much it counts that the conversation is at home here, 0 to 1; zero where it is not, or that does not count.
+    pub home: f64,
     /// What serving it here takes from others.
     pub external: External,
 }
@@ -56,6 +58,8 @@ pub struct External {
     pub displaced_s: f64,
     /// What is evicted for its model is to be loaded again.
     pub evicted_s: f64,
+    /// It is not found by those who look for it at home, and is to be computed again there.
+    pub strays_s: f64,
     /// It shares what is nearly used up.
     pub pressure_s: f64,
 }
@@ -107,6 +111,7 @@ impl Candidate {
             context_tokens: None,
             pinned: false,
             prefix_share: 0.0,
+            home: 0.0,
             external: External::default(),
         }
     }

@@ -34,6 +34,9 @@ pub struct Chain {
     /// Index of the link that ends the first user message: what all turns of a conversation have in
     /// common, and what no two conversations share just because their system prompt is the same.
     pub root: u32,
+    /// How often the assistant has answered since; zero where nobody tells who says what.
+    #[serde(default)]
+    pub answers: u32,
 }
 
 impl Chain {

@@ -21,6 +21,7 @@ use super::queue::Queue;
 use super::report::Report;
 use super::runner::RunnerOptions;
 use super::session::{Pin, Sessions, domain};
+use super::strays::Strays;
 use super::table::Upstreams;
 use super::upstream::{Foreign, Holding, Spec, Traits, Upstream};
 use super::{laws, select::Row};
@@ -91,6 +92,8 @@ pub struct Fleet {
     pub retries: RetryBudget,
     /// Other replicas of the same fleet.
     pub elsewhere: Elsewhere,
+    /// Whether conversations come that others began.
+    pub strays: Strays,
 }
 
 /// Models remembered in all, over all upstreams. An upstream that invents names must not fill memory.
@@ -150,6 +153,7 @@ impl Fleet {
             prefixes: Prefixes::new(rules.session_ttl),
             retries: RetryBudget::default(),
             elsewhere: Elsewhere::default(),
+            strays: Strays::default(),
             rules,
         }
     }
@@ -385,6 +389,9 @@ impl Fleet {
             booking.read_s = learnt.prefill_s.filter(|_| learnt.left_to_the_end);
         }
         if ask.endpoint.is_conversation() {
+            if ask.chain.answers == 1 {
+                self.strays.second_turn(ask, self.sessions.last_served(ask).is_none());
+            }
             let before = self.sessions.pin(ask, booking.upstream, now);
             let rested = |pin: Pin| booking.booked_at.since(pin.rests_since).saturating_sub(booking.waited);
             self.prefixes.turn(before.map(rested));

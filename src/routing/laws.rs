@@ -53,6 +53,7 @@ pub fn broken(fleet: &Fleet) -> Result<(), String> {
         ("upstreams", fleet.upstreams.count(), MAX_UPSTREAMS),
         ("holdings", fleet.holdings.len(), MAX_HOLDINGS),
         ("pins", fleet.sessions.len(), fleet.sessions.max_pins()),
+        ("models with strays", fleet.strays.len(), fleet.strays.max_models()),
         ("prefixes", fleet.prefixes.len(), fleet.prefixes.max_links()),
     ];
     match limits.into_iter().find(|(_, len, limit)| len > limit) {

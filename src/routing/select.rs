@@ -9,6 +9,7 @@ mod eviction;
 mod forecast;
 mod going_on;
 mod herd;
+mod home;
 mod offer;
 mod resort;
 mod slot_ends;
@@ -29,6 +30,7 @@ use super::session;
 use super::signal::Points;
 use super::upstream::{Holding, Upstream};
 use belief::judge;
+use home::home;
 use offer::{Offer, offers};
 
 /// A request for a decision.
@@ -51,6 +53,8 @@ pub struct Decision {
     pub excluded: Vec<(UpstreamId, Exclusion)>,
     /// Where the conversation was served last.
     pub pin: Option<UpstreamId>,
+    /// Where replicas that hear nothing of each other all look for it; `None` where that does not count.
+    pub home: Option<UpstreamId>,
     /// Which of the rows is to be booked now; `None` while there are rows: the request waits for the first.
     pub admitted: Option<HoldingId>,
     /// The earliest time at which one of those that are left alone for a while may be used.
@@ -206,6 +210,7 @@ fn decide_with(fleet: &Fleet, query: &Query, ranked: usize, now: Moment) -> Deci
             decision.admitted = other.admitted;
             decision.excluded.extend(other.excluded);
             decision.pin = decision.pin.or(other.pin);
+            decision.home = other.home;
             decision.usable_at = earliest(decision.usable_at, other.usable_at);
             decision.last_resort = other.last_resort;
             decision.policy = other.policy;
@@ -292,7 +297,8 @@ fn decide_for(
     let pin = pin.map(|pin| pin.upstream);
     let pinned = pin.filter(|pin| eligible.iter().any(|offer| offer.model.upstream == *pin));
     let policy = fleet.rules.groups.find(model).and_then(|(group, _)| group.policy).unwrap_or(fleet.rules.policy);
-    let mut rows = judge(fleet, ask, &eligible, pinned, policy, now);
+    let home = home(fleet, ask, &eligible, pinned, now);
+    let mut rows = judge(fleet, ask, &eligible, (pinned, home), policy, now);
     drop_too_small(&mut rows, &mut excluded);
     herd::hold_back(fleet, &mut rows, &mut excluded, now);
     let tie = session::conversation(ask).unwrap_or(query.request);
@@ -307,7 +313,8 @@ fn decide_for(
     } else {
         rows.first().map(|row| row.holding)
     };
-    Decision { rows, excluded, pin, admitted, usable_at, last_resort, policy }
+    let home = home.map(|home| home.upstream);
+    Decision { rows, excluded, pin, home, admitted, usable_at, last_resort, policy }
 }
 
 /// Whether the upstream of `holding` takes a request at `endpoint` only when translated.

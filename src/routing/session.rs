@@ -26,6 +26,8 @@ pub struct Pin {
     /// When that turn's answer had ended; before that its first byte.
     pub rests_since: Moment,
     pub turns: u32,
+    /// Answers in its prompt; `NOT_COUNTED` where only others, or a run before, have seen it.
+    answers: u32,
     /// Root link of the conversation: a name is believed only if this agrees.
     root: u64,
     /// Key of the pin of the turn before.
@@ -33,6 +35,15 @@ pub struct Pin {
     /// A later turn has continued from here.
     continued: bool,
 }
+
+impl Pin {
+    /// More than one answer has come to the conversation since: others have served it.
+    pub fn is_overtaken(&self, ask: &Ask) -> bool {
+        ask.chain.answers > self.answers.saturating_add(1)
+    }
+}
+
+const NOT_COUNTED: u32 = u32::MAX;
 
 /// A pin without its run: its age instead of its moment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -121,7 +132,8 @@ impl Sessions {
             self.continue_from(previous);
         }
         let turns = before.map_or(1, |(_, pin)| pin.turns.saturating_add(1));
-        let pin = Pin { upstream, at: now, rests_since: now, turns, root, previous, continued: false };
+        let answers = ask.chain.answers;
+        let pin = Pin { upstream, at: now, rests_since: now, turns, answers, root, previous, continued: false };
         self.pins.insert(end_key, pin);
         if let Some(named) = name_key(ask, domain)
             && self.live(named, now).is_none_or(|named| named.root == root)
@@ -151,7 +163,8 @@ impl Sessions {
 
     fn pin_alone(&mut self, key: u64, upstream: UpstreamId, now: Moment) -> SharedPin {
         self.written += 1;
-        let pin = Pin { upstream, at: now, rests_since: now, turns: 1, root: key, previous: 0, continued: false };
+        let (at, answers) = (now, NOT_COUNTED);
+        let pin = Pin { upstream, at, rests_since: at, turns: 1, answers, root: key, previous: 0, continued: false };
         self.pins.insert(key, pin);
         SharedPin { key, root: key, previous: 0, turns: 1 }
     }
@@ -188,7 +201,8 @@ impl Sessions {
             return false;
         }
         let PinRecord { key, turns, root, previous, continued, .. } = *record;
-        self.pins.insert(key, Pin { upstream, at, rests_since: at, turns, root, previous, continued });
+        let answers = NOT_COUNTED;
+        self.pins.insert(key, Pin { upstream, at, rests_since: at, turns, answers, root, previous, continued });
         self.written += 1;
         true
     }
@@ -238,7 +252,8 @@ impl Sessions {
         if previous != 0 && previous != key {
             self.continue_from(previous);
         }
-        self.pins.insert(key, Pin { upstream, at, rests_since: at, turns, root, previous, continued: false });
+        let answers = NOT_COUNTED;
+        self.pins.insert(key, Pin { upstream, at, rests_since: at, turns, answers, root, previous, continued: false });
         self.written += 1;
         true
     }
@@ -321,7 +336,7 @@ mod tests {
             hash = mix(hash, u64::from(c));
             Link { hash, tokens: 1, ends_message: true }
         });
-        Ask { chain: Chain { links: links.collect(), root: 1 }, ..Ask::plain() }
+        Ask { chain: Chain { links: links.collect(), root: 1, answers: 0 }, ..Ask::plain() }
     }
 
     fn at(secs: u64) -> Moment {

@@ -113,7 +113,7 @@ mod tests {
 
     fn chat(hash: u64) -> Ask {
         let link = Link { hash, tokens: 1, ends_message: true };
-        Ask { chain: Chain { links: vec![link], root: 1 }, ..Ask::plain() }
+        Ask { chain: Chain { links: vec![link], root: 1, answers: 0 }, ..Ask::plain() }
     }
 
     #[test]

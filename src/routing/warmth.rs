@@ -18,6 +18,8 @@ pub enum Warmth {
     Session,
     /// Another than that.
     Moved(Lost),
+    /// The node that it falls to by its hash, where other replicas look for it: they have served it, or served it last.
+    Home,
     /// No last turn is known, but somebody began the same way here.
     Prefix,
     New,
@@ -73,7 +75,7 @@ impl Why {
 
 impl Warmth {
     /// What `name` says of each.
-    pub const NAMES: [&'static str; 5] = ["none", "session", "moved", "prefix", "new"];
+    pub const NAMES: [&'static str; 6] = ["none", "session", "moved", "home", "prefix", "new"];
 
     /// As headers and metrics say it.
     pub fn name(self) -> &'static str {
@@ -81,6 +83,7 @@ impl Warmth {
             Warmth::None => "none",
             Warmth::Session => "session",
             Warmth::Moved(_) => "moved",
+            Warmth::Home => "home",
             Warmth::Prefix => "prefix",
             Warmth::New => "new",
         }
@@ -99,6 +102,7 @@ pub fn warmth(fleet: &Fleet, ask: &Ask, decision: &Decision, chosen: &Row, now: 
     let expired = || fleet.sessions.last_served(ask).filter(|last| *last != chosen.upstream);
     match decision.pin {
         Some(pin) if pin == chosen.upstream => Warmth::Session,
+        _ if is_stray_at_home(fleet, ask, decision, chosen, now) => Warmth::Home,
         Some(pin) => Warmth::Moved(lost(fleet, ask, pin, why(fleet, decision, pin), chosen, now)),
         None => match expired() {
             Some(last) => Warmth::Moved(lost(fleet, ask, last, Why::Expired, chosen, now)),
@@ -106,6 +110,12 @@ pub fn warmth(fleet: &Fleet, ask: &Ask, decision: &Decision, chosen: &Row, now: 
             None => Warmth::New,
         },
     }
+}
+
+/// It goes on from what is not known here, or not any more, and is where that was expected.
+fn is_stray_at_home(fleet: &Fleet, ask: &Ask, decision: &Decision, chosen: &Row, now: Moment) -> bool {
+    let knows = || fleet.sessions.find(ask, now).is_some_and(|pin| !pin.is_overtaken(ask));
+    decision.home == Some(chosen.upstream) && ask.chain.answers > 0 && !knows()
 }
 
 fn lost(fleet: &Fleet, ask: &Ask, from: UpstreamId, why: Why, chosen: &Row, now: Moment) -> Lost {
@@ -180,7 +190,7 @@ mod tests {
     fn turns() -> [Ask; 2] {
         let link = |hash, tokens| Link { hash, tokens, ends_message: true };
         let ask = |links: &[Link], prompt_tokens| {
-            let chain = Chain { links: links.to_vec(), root: 0 };
+            let chain = Chain { links: links.to_vec(), root: 0, answers: 0 };
             Ask { chain, prompt_tokens, ..Ask::plain() }
         };
         let links = [link(11, 100), link(12, 400), link(13, 450), link(14, 500)];
@@ -244,6 +254,26 @@ mod tests {
     fn an_expired_pin_is_lost_too_unless_the_turn_goes_there() {
         check(Decision::default(), HOME, None);
         check(Decision::default(), AWAY, Some(Why::Expired));
+    }
+
+    #[test]
+    fn a_turn_that_others_began_is_at_home_and_one_that_begins_is_new() {
+        let stranger = |answers| {
+            let chain = Chain { links: vec![Link { hash: 9, tokens: 9, ends_message: true }], root: 0, answers };
+            Ask { chain, ..Ask::plain() }
+        };
+        let at_home = Decision { home: Some(AWAY), ..Decision::default() };
+        for (answers, at, expected) in [(1, AWAY, "home"), (1, HOME, "new"), (0, AWAY, "new")] {
+            let found = warmth(&fleet(), &stranger(answers), &at_home, &row(at, true), NOW);
+            assert_eq!(found.name(), expected, "{answers} {at:?}");
+        }
+        // What is known to be elsewhere has moved, be it to its home.
+        let known = Decision { pin: Some(HOME), excluded: vec![(HOME, Exclusion::Unhealthy)], ..at_home };
+        let [first, mut second] = turns();
+        second.chain.answers = first.chain.answers + 1;
+        assert_eq!(warmth(&fleet(), &second, &known, &row(AWAY, true), NOW).name(), "moved");
+        second.chain.answers += 1;
+        assert_eq!(warmth(&fleet(), &second, &known, &row(AWAY, true), NOW).name(), "home", "others went on from it");
     }
 
     #[test]

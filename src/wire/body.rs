@@ -63,7 +63,7 @@ impl Body<'_> {
     /// The whole prompt as a chain, and how large it is.
     pub fn into_chain(mut self) -> (Chain, Size) {
         self.prompt.close(self.images);
-        let first_user = self.messages.first_user;
+        let (first_user, answers) = (self.messages.first_user, self.messages.answers);
         let first_piece = (!self.prompt.steps.is_empty()).then_some(0);
         let mut links = Linker::default();
         links.append(self.tools.step());
@@ -72,7 +72,7 @@ impl Body<'_> {
         let messages_at = links.append(self.messages.steps);
         let prompt_at = links.append(self.prompt.steps);
         let root = first_user.map(|at| messages_at + at).or(first_piece.map(|at| prompt_at + at));
-        links.finish(root)
+        links.finish(root, answers)
     }
 }
 
@@ -96,10 +96,10 @@ impl Linker {
         at
     }
 
-    fn finish(self, root: Option<usize>) -> (Chain, Size) {
+    fn finish(self, root: Option<usize>, answers: u32) -> (Chain, Size) {
         let last = self.links.len().saturating_sub(1);
         let root = u32::try_from(root.unwrap_or(last)).unwrap_or(u32::MAX);
-        (Chain { links: self.links, root }, self.size)
+        (Chain { links: self.links, root, answers }, self.size)
     }
 }
 

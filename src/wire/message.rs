@@ -19,6 +19,9 @@ pub(super) struct Messages {
     pub steps: Steps,
     /// The step that ends the first message of a user.
     pub first_user: Option<usize>,
+    /// Answers of the assistant since, what it says in one go being one. Where nothing follows it is put into its mouth.
+    pub answers: u32,
+    is_answer: bool,
 }
 
 impl Messages {
@@ -33,6 +36,10 @@ impl Messages {
         if role.is_user && self.first_user.is_none() {
             self.first_user = Some(self.steps.len() - 1);
         }
+        if self.is_answer && !role.is_assistant {
+            self.answers = self.answers.saturating_add(1);
+        }
+        self.is_answer = role.is_assistant && self.first_user.is_some();
     }
 }
 

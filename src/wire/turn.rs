@@ -42,11 +42,17 @@ pub(super) struct Role {
     hash: u64,
     pub is_user: bool,
     pub is_system: bool,
+    pub is_assistant: bool,
 }
 
 impl Role {
     pub fn of(name: &str) -> Role {
-        Role { hash: hash_text(name), is_user: name == "user", is_system: matches!(name, "system" | "developer") }
+        Role {
+            hash: hash_text(name),
+            is_user: name == "user",
+            is_system: matches!(name, "system" | "developer"),
+            is_assistant: matches!(name, "assistant" | "function_call"),
+        }
     }
 }
 

@@ -90,7 +90,11 @@ impl Conversation {
 
     fn ask(&self) -> Ask {
         Ask {
-            chain: Chain { links: self.links.clone(), root: 1 },
+            chain: Chain {
+                links: self.links.clone(),
+                root: 1,
+                answers: (self.links.len() as u32).saturating_sub(2) / 2,
+            },
             prompt_tokens: self.links.last().map_or(1, |link| link.tokens),
             session_name: self.named,
             ..Ask::new(self.endpoint, self.model.clone())

@@ -88,6 +88,7 @@ mod srv;
 mod state_file;
 mod states;
 mod stop;
+mod strays;
 mod stream;
 mod sums;
 mod surface;

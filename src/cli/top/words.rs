@@ -67,6 +67,7 @@ pub fn warmth(affinity: &str) -> (&'static str, Color) {
     match affinity {
         "session" => ("kept", Color::Green),
         "moved" => ("moved", Color::Red),
+        "home" => ("at home", Color::Cyan),
         "prefix" => ("known start", Color::Cyan),
         "new" => ("new", Color::Reset),
         _ => (NOTHING, Color::Reset),

@@ -15,7 +15,8 @@ const EXCLUDED = {
 
 function warmth(affinity) {
   const [text, kind] = {
-    session: ["kept its conversation", "warm"], moved: ["moved", "bad"], prefix: ["a known beginning", "cool"],
+    session: ["kept its conversation", "warm"], moved: ["moved", "bad"], home: ["at home", "cool"],
+    prefix: ["a known beginning", "cool"],
     new: ["a new conversation", ""], none: ["no conversation", ""],
   }[affinity] || [affinity, ""];
   return [text, kind];
@@ -105,6 +106,7 @@ function sentence(receipt) {
     const cost = known(receipt.lost.seconds_estimated) ? `, about ${span(receipt.lost.seconds_estimated * 1000)}` : "";
     text += `Its conversation was at ${receipt.lost.from} before: ${WHY[receipt.lost.why] || receipt.lost.why}. About ${count(receipt.lost.tokens_estimated)} tokens were read again${cost}.`;
   } else if (receipt.affinity === "session") text += "It stayed where its conversation is warm.";
+  else if (receipt.affinity === "home") text += "Others may have begun its conversation; this is the node where every Warmgate looks for it.";
   else if (receipt.affinity === "prefix") text += "A new conversation with a beginning that this node knows.";
   else if (receipt.affinity === "new") text += "A new conversation.";
   return text;

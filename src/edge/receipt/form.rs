@@ -70,6 +70,7 @@ pub fn decision_json(decision: &Decision, name: &dyn Fn(UpstreamId) -> String) -
         "excluded_in_all": decision.excluded.len(),
         "excluded_by": reasons_json(&excluded_by(&decision.excluded)),
         "pin": decision.pin.map(name),
+        "home": decision.home.map(name),
         "last_resort": decision.last_resort,
     })
 }

@@ -278,7 +278,7 @@ fn serve_at_home(rig: &mut Rig, query: &Query, prefill_s: f64) {
 /// A conversation of so many tokens that the first node has served, and its next turn.
 fn at_home(rig: &mut Rig, tokens: u32) -> Query {
     let link = |n: u64, tokens| Link { hash: mix(9, n), tokens, ends_message: true };
-    let chain = |links| Chain { root: 0, links };
+    let chain = |links| Chain { root: 0, links, answers: 0 };
     let mut query = rig.stranger();
     query.ask.chain = chain(vec![link(1, tokens)]);
     query.ask.prompt_tokens = tokens;

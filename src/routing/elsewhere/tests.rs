@@ -24,7 +24,11 @@ fn chat(text: &str) -> Ask {
         hash = mix(hash, u64::from(c));
         Link { hash, tokens: 100 * n, ends_message: true }
     });
-    Ask { chain: Chain { links: links.collect(), root: 1 }, prompt_tokens: 100 * text.len() as u32, ..Ask::plain() }
+    Ask {
+        chain: Chain { links: links.collect(), root: 1, answers: 0 },
+        prompt_tokens: 100 * text.len() as u32,
+        ..Ask::plain()
+    }
 }
 
 /// A replica over nodes of two slots, in this order.

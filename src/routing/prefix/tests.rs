@@ -12,7 +12,7 @@ fn ask(hashes: &[u64]) -> Ask {
     let links = hashes.iter().zip(1..).map(|(hash, n)| Link { hash: *hash, tokens: 100 * n, ends_message: true });
     let links: Vec<Link> = links.collect();
     let prompt_tokens = links.last().map_or(1, |link| link.tokens);
-    Ask { chain: Chain { links, root: 0 }, prompt_tokens, ..Ask::plain() }
+    Ask { chain: Chain { links, root: 0, answers: 0 }, prompt_tokens, ..Ask::plain() }
 }
 
 fn slots(count: u32) -> Capacity {

@@ -1,6 +1,7 @@
 //! What is believed of each eligible upstream for one ask: its candidate, its points, its row.
 
 use super::forecast::{Forecast, Typical};
+use super::home::Home;
 use super::{Marks, Offer, Row};
 use crate::routing::ask::Ask;
 use crate::routing::candidate::{Candidate, External, Memory, Residency};
@@ -18,7 +19,7 @@ pub fn judge(
     fleet: &Fleet,
     ask: &Ask,
     eligible: &[Offer],
-    pinned: Option<UpstreamId>,
+    (pinned, home): (Option<UpstreamId>, Option<Home>),
     policy: Policy,
     now: Moment,
 ) -> Vec<Row> {
@@ -26,7 +27,9 @@ pub fn judge(
     let by_time = policy == Policy::ExpectedTtft;
     let around = Around {
         prospects: fleet.prefixes.prospects(ask, now),
-        pinned,
+        // What others have gone on from is no pin any more.
+        pinned: pinned.filter(|_| home.is_none()),
+        home,
         typical: if by_time { typical.or_assumed() } else { typical },
         now,
     };
@@ -70,6 +73,7 @@ pub fn judge(
 struct Around<'a> {
     prospects: Prospects<'a>,
     pinned: Option<UpstreamId>,
+    home: Option<Home>,
     typical: Typical<'a>,
     now: Moment,
 }
@@ -85,6 +89,9 @@ const IN_DOUBT: f64 = 0.5;
 const PRESSURE_S: f64 = 0.05;
 /// As full as a node counts at most.
 const PRESSED: f64 = 0.95;
+
+/// How many conversations go on; of those that others serve nobody here counts them.
+const GOES_ON: f64 = 0.5;
 
 /// What is known of one holder for one ask, on the way to a candidate.
 struct Belief<'a> {
@@ -110,8 +117,8 @@ impl Belief<'_> {
         let place = (holding, upstream);
         let forecast = Forecast::new(fleet, place, self.slots, self.foreign, &around.typical, around.now);
         let first_token =
-            around.typical.is_known().then(|| forecast.first_token(ask.prompt_tokens, self.found(), self.reloads()));
-        let prefix_share = f64::from(self.found()) / f64::from(ask.prompt_tokens.max(1));
+            around.typical.is_known().then(|| forecast.first_token(ask.prompt_tokens, self.expected(), self.reloads()));
+        let prefix_share = f64::from(self.expected()) / f64::from(ask.prompt_tokens.max(1));
         let memory = self.memory(fleet, upstream);
         Candidate {
             residency: if self.reloads() || forecast.leaves() { Residency::OnDisk } else { self.residency() },
@@ -128,6 +135,7 @@ impl Belief<'_> {
             context_tokens: upstream.window(holding, ask, self.misfit),
             pinned: around.pinned == Some(holding.upstream),
             prefix_share: if around.pinned.is_none() { prefix_share } else { 0.0 },
+            home: self.home().map_or(0.0, |home| home.strength),
             external: self.external(fleet, ask, &forecast, requests / slots),
         }
     }
@@ -144,6 +152,17 @@ impl Belief<'_> {
         if self.reloads() { 0 } else { self.prospect.found }
     }
 
+    /// Of the same what is known or, at home, as good as known.
+    fn expected(&self) -> u32 {
+        let at_home = self.home().map_or(0, |home| home.expected_tokens);
+        self.found().max(if self.reloads() || !self.holding.resident { 0 } else { at_home })
+    }
+
+    /// The conversation's home, if it is here.
+    fn home(&self) -> Option<Home> {
+        self.around.home.filter(|home| home.upstream == self.holding.upstream)
+    }
+
     fn reloads(&self) -> bool {
         self.misfit.is_some_and(Misfit::reloads)
     }
@@ -155,13 +174,20 @@ impl Belief<'_> {
         let per_slot = matches!(self.capacity, Capacity::Slots { .. });
         let used = used.min(PRESSED);
         External {
-            work_s: (weight - 1.0) * typical.seconds(Work::of(ask.prompt_tokens, self.found())),
+            work_s: (weight - 1.0) * typical.seconds(Work::of(ask.prompt_tokens, self.expected())),
             // They come back here, and so do those who wait behind them: at this node's own speed.
             displaced_s: weight * missed * forecast.prefill_s(Work::of(displaced, 0)),
             evicted_s: forecast.eviction().missed_s,
+            strays_s: weight * self.strays() * typical.seconds(Work::of(ask.prompt_tokens, 0)),
             // Whoever has slots of their own does not slow down the others' until there are none.
             pressure_s: if per_slot { 0.0 } else { PRESSURE_S * used / (1.0 - used) },
         }
+    }
+
+    /// How likely it is looked for where it is not, and misses what would be served here.
+    fn strays(&self) -> f64 {
+        let away = self.around.home.filter(|_| self.home().is_none());
+        away.map_or(0.0, |home| GOES_ON * home.strength)
     }
 
     /// What concerns all rows together; `window` is the one that the ask meets here.

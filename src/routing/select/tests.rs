@@ -19,6 +19,7 @@ use crate::routing::runner::OptionGuard;
 use crate::routing::upstream::{Spec, Traits};
 
 mod failure;
+mod home;
 mod leave;
 mod load;
 mod many;
@@ -91,7 +92,7 @@ fn fleet_of(names: &[&str]) -> Fleet {
 /// A conversation known by a number, at its n-th turn.
 fn turn(conversation: u64, n: u64) -> Query {
     let links = (0..2 * n).map(|at| Link { hash: mix(conversation, at), tokens: at as u32 + 1, ends_message: true });
-    let chain = Chain { links: links.collect(), root: 0 };
+    let chain = Chain { links: links.collect(), root: 0, answers: 0 };
     Query { ask: Ask { chain, ..Ask::plain() }, tried: vec![], request: mix(conversation, n) }
 }
 

@@ -16,25 +16,28 @@ pub struct Session {
     pub max: f64,
     /// For a node that holds the whole prompt as a prefix, when the session has no pin.
     pub prefix_max: f64,
-    /// How fast both shrink with depth: divided by 1 + `per_depth` x depth.
+    /// For its home, where conversations come whose beginning others have served.
+    pub home_max: f64,
+    /// How fast all shrink with depth: divided by 1 + `per_depth` x depth.
     pub per_depth: f64,
 }
 
 impl Default for Session {
     fn default() -> Self {
-        Session { max: 20.0, prefix_max: 10.0, per_depth: 0.5 }
+        Session { max: 20.0, prefix_max: 10.0, home_max: 5.0, per_depth: 0.5 }
     }
 }
 
 impl Signal for Session {
     fn points(&self, candidate: &Candidate, _: &Ask) -> f64 {
-        let warmth = if candidate.pinned { self.max } else { self.prefix_max * candidate.prefix_share };
-        warmth / (1.0 + self.per_depth * candidate.depth)
+        let found = if candidate.pinned { self.max } else { self.prefix_max * candidate.prefix_share };
+        (found + self.home_max * candidate.home) / (1.0 + self.per_depth * candidate.depth)
     }
 
-    /// What its cold part of the prompt costs others, and whose warm one it takes the place of.
+    /// What its cold part of the prompt costs others, whose warm one it takes the place of, and what its next turn
+    /// will miss where that is looked for at home.
     fn cost_s(&self, candidate: &Candidate, _: &Ask) -> f64 {
-        candidate.external.work_s + candidate.external.displaced_s
+        candidate.external.work_s + candidate.external.displaced_s + candidate.external.strays_s
     }
 }
 
@@ -52,5 +55,22 @@ mod tests {
             let prefix = Candidate { pinned: false, prefix_share: 1.0, ..pinned };
             assert_eq!(Session::default().points(&prefix, &Ask::plain()), got / 2.0);
         }
+    }
+
+    /// Depth, share of the prompt that is known or expected, how much home counts; points.
+    #[track_caller]
+    fn check(depth: f64, prefix_share: f64, home: f64, expected: f64) {
+        let candidate = Candidate { depth, prefix_share, home, ..Candidate::plain() };
+        let got = Session::default().points(&candidate, &Ask::plain());
+        assert!((got - expected).abs() < 1e-9, "{got}");
+    }
+
+    #[test]
+    fn home_is_worth_less_than_a_pin() {
+        check(0.0, 0.0, 0.0, 0.0);
+        check(0.0, 0.0, 1.0, 5.0);
+        check(0.0, 1.0, 1.0, 15.0);
+        check(0.0, 0.5, 0.5, 7.5);
+        check(2.0, 1.0, 1.0, 7.5);
     }
 }

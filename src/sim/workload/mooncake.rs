@@ -86,7 +86,7 @@ fn request(line: &Line, common: usize, model: &Arc<str>) -> Request {
     let conversation = links.get(root).map_or(0, |link| link.hash);
     Request {
         model: model.clone(),
-        chain: Chain { links, root: root as u32 },
+        chain: Chain { links, root: root as u32, answers: 0 },
         history,
         prompt_tokens: line.input_length,
         output_tokens: line.output_length,

@@ -21,6 +21,7 @@ pub struct Text {
     tokens: u32,
     hash: u64,
     root: Option<u32>,
+    answers: u32,
 }
 
 /// Who says something.
@@ -55,6 +56,7 @@ impl Text {
         if voice == Voice::User && self.root.is_none() {
             self.root = Some(self.links.len() as u32 - 1);
         }
+        self.answers += u32::from(voice == Voice::Assistant && self.root.is_some());
     }
 
     pub fn tokens(&self) -> u32 {
@@ -62,7 +64,7 @@ impl Text {
     }
 
     pub fn chain(&self) -> Chain {
-        Chain { links: self.links.clone(), root: self.root.unwrap_or(0) }
+        Chain { links: self.links.clone(), root: self.root.unwrap_or(0), answers: self.answers }
     }
 
     pub fn history(&self) -> History {
@@ -85,6 +87,7 @@ mod tests {
         text.say(Voice::Assistant, 3, 50);
         text.say(Voice::User, 4, 10);
         assert_eq!(&text.chain().links[..4], &chain.links[..]);
+        assert_eq!([chain.answers, text.chain().answers], [0, 1]);
         assert_eq!(text.history().shared_tokens(&history, 610), 610);
     }
 

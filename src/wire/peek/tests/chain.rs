@@ -116,6 +116,42 @@ fn the_root_ends_the_first_user_message() {
     assert_eq!(chat(json!([])), Chain::default());
 }
 
+/// Roles of messages by their first letters; the answers that are counted.
+#[track_caller]
+fn check_answers(roles: &str, expected: u32) {
+    let role = |letter| match letter {
+        's' => "system",
+        'u' => "user",
+        'a' => "assistant",
+        _ => "tool",
+    };
+    let messages: Vec<Value> = roles.chars().map(|letter| json!({"role": role(letter), "content": "x"})).collect();
+    assert_eq!(chat(json!(messages)).answers, expected, "{roles}");
+}
+
+#[test]
+fn answers_since_the_first_user_message_are_counted() {
+    check_answers("", 0);
+    check_answers("su", 0);
+    check_answers("suu", 0);
+    check_answers("sau", 0);
+    check_answers("sua", 0);
+    check_answers("suau", 1);
+    check_answers("suaau", 1);
+    check_answers("suatau", 2);
+    check_answers("suauau", 2);
+    let items = json!([
+        {"role": "user", "content": "u"},
+        {"type": "reasoning", "summary": []},
+        {"type": "function_call", "call_id": "1", "name": "f", "arguments": "{}"},
+        {"type": "function_call", "call_id": "2", "name": "f", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "1", "output": "x"},
+        {"type": "function_call_output", "call_id": "2", "output": "x"},
+    ]);
+    assert_eq!(chain(Endpoint::OpenAiResponses, &json!({"model": "m", "input": items})).answers, 1);
+    assert_eq!(prompt("x").answers, 0);
+}
+
 #[test]
 fn tokens_add_up_along_the_chain() {
     let long = "x".repeat(PIECE_CHARS + 4);
