@@ -265,7 +265,9 @@ impl Connection {
                     "message": message, "reason": reason});
                 self.answer(status, &why).await?;
             } else if is_watch {
-                return self.watch(&head).await;
+                if !self.watch(&head).await? {
+                    return Ok(());
+                }
             } else {
                 self.list(&head).await?;
             }
@@ -302,7 +304,8 @@ impl Connection {
         Ok(())
     }
 
-    async fn watch(mut self, head: &Head) -> io::Result<()> {
+    /// Whether the connection stands after it, as it does when the watch comes to its own end.
+    async fn watch(&mut self, head: &Head) -> io::Result<bool> {
         let asked = head.word(1).split(['?', '&']).find_map(|pair| pair.strip_prefix("resourceVersion="));
         let mut seen: u64 = asked.and_then(|version| version.parse().ok()).expect("a version to watch from");
         let start = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n";
@@ -325,26 +328,29 @@ impl Connection {
             if is_cut {
                 // In the middle of a chunk.
                 self.outbound.write_all(b"400\r\n{\"type\":\"MODI").await?;
-                return self.outbound.flush().await;
+                self.outbound.flush().await?;
+                return Ok(false);
             }
             if is_over {
                 self.outbound.write_all(b"0\r\n\r\n").await?;
-                return self.outbound.shutdown().await;
+                self.outbound.flush().await?;
+                return Ok(true);
             }
             if is_gone {
                 let gone = json!({"type": "ERROR", "object": {"kind": "Status", "code": 410, "status": "Failure",
                     "reason": "Expired", "message": "too old resource version"}});
                 self.line(&gone).await?;
                 self.outbound.write_all(b"0\r\n\r\n").await?;
-                return self.outbound.shutdown().await;
+                self.outbound.flush().await?;
+                return Ok(true);
             }
             for (version, line) in lines {
                 self.line(&line).await?;
                 seen = version;
             }
             tokio::select! {
-                changed = news.changed() => if changed.is_err() { return Ok(()) },
-                () = self.inbound.gone() => return Ok(()),
+                changed = news.changed() => if changed.is_err() { return Ok(false) },
+                () = self.inbound.gone() => return Ok(false),
             }
         }
     }
