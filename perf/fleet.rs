@@ -60,6 +60,20 @@ pub fn holders(holders: usize, nodes: usize, engine: &str, policy: Policy) -> Fl
     fleet
 }
 
+/// The same fleet, to which conversations come that others began.
+#[allow(dead_code)]
+pub fn alone(nodes: usize, engine: &str, policy: Policy) -> Fleet {
+    let (mut fleet, now) = (fleet(nodes, engine, policy), Moment::from_secs(4));
+    for number in 0..10 {
+        let query = Query { ask: ask(100 + number, 4), tried: Vec::new(), request: number as u64 };
+        let row = decide(&fleet, &query, now).rows.first().expect("eligible").clone();
+        let lease = fleet.book(&row, &query.ask, now);
+        fleet.first_byte(lease, &query.ask, now);
+        fleet.end(lease, Outcome::Done { output_tokens: Some(100), cached: None }, now);
+    }
+    fleet
+}
+
 fn join(fleet: &mut Fleet, node: usize, engine: &str, holds: bool) -> UpstreamId {
     let now = Moment::from_secs(1);
     let spec = Spec {

@@ -14,7 +14,7 @@ use warmgate::routing::policy::Policy;
 use warmgate::routing::select::decide;
 use warmgate::wire::peek::peek;
 
-use fleet::{MESSAGES, body, fleet, holders, query};
+use fleet::{MESSAGES, alone, body, fleet, holders, query};
 
 fn decisions(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("decide");
@@ -32,6 +32,12 @@ fn decisions(criterion: &mut Criterion) {
     for nodes in [64, 1000] {
         let (fleet, query) = (holders(64, nodes, "ollama", Policy::Fleet), query(7));
         group.bench_with_input(BenchmarkId::new("ollama/fleet, 64 holders among", nodes), &nodes, |bencher, _| {
+            bencher.iter(|| black_box(decide(&fleet, &query, Moment::from_secs(5))));
+        });
+    }
+    for nodes in [64, 1000] {
+        let (fleet, query) = (alone(nodes, "ollama", Policy::Fleet), query(7));
+        group.bench_with_input(BenchmarkId::new("ollama/fleet, by home", nodes), &nodes, |bencher, _| {
             bencher.iter(|| black_box(decide(&fleet, &query, Moment::from_secs(5))));
         });
     }
