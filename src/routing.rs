@@ -14,6 +14,7 @@ pub mod chain;
 pub mod conduct;
 pub mod elsewhere;
 pub mod estimate;
+pub mod evenness;
 pub mod fleet;
 pub mod group;
 pub mod laws;

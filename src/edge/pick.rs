@@ -88,6 +88,7 @@ fn book(backend: &Backend, fleet: &Arc<SharedFleet>, query: &Query) -> Option<Bo
         if query.tried.is_empty() {
             state.retries.request(now);
         }
+        state.share_out(decision, upstream, &query.ask, now);
         let lease = Lease::new(upstream, state.book(&row, &query.ask, now), fleet.clone());
         let warmth = warmth(state, &query.ask, decision, &row, now);
         Some(Booked { lease, row, model, is_translated, warmth, at: now })

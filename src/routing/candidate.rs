@@ -30,6 +30,8 @@ pub struct Candidate {
     pub depth: f64,
     /// Requests running here for other models, divided by this model's slots.
     pub other_depth: f64,
+    /// By how much of its due the node has had more than that of late, as far as it is busy.
+    pub ahead: f64,
     /// Predicted time to the first token; `None`: nothing is known of any node's speed.
     pub first_token: Option<FirstToken>,
     /// The model is in memory, but will leave it for one that is being loaded.
@@ -105,6 +107,7 @@ impl Candidate {
             bandwidth_bytes_s: None,
             depth: 0.0,
             other_depth: 0.0,
+            ahead: 0.0,
             first_token: None,
             leaves: false,
             availability: 1.0,

@@ -15,6 +15,7 @@ use super::ask::{Ask, Priority};
 use super::budget::RetryBudget;
 use super::elsewhere::Elsewhere;
 use super::estimate::Work;
+use super::evenness::Weights;
 use super::moment::Moment;
 use super::prefix::{Left, Prefixes};
 use super::queue::Queue;
@@ -94,6 +95,8 @@ pub struct Fleet {
     pub elsewhere: Elsewhere,
     /// Whether conversations come that others began.
     pub strays: Strays,
+    /// What a request counts for in the account of who has had its share (`evenness`).
+    pub(super) weights: Weights,
 }
 
 /// Models remembered in all, over all upstreams. An upstream that invents names must not fill memory.
@@ -154,6 +157,7 @@ impl Fleet {
             retries: RetryBudget::default(),
             elsewhere: Elsewhere::default(),
             strays: Strays::default(),
+            weights: Weights::default(),
             rules,
         }
     }

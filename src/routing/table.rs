@@ -73,6 +73,10 @@ impl Upstreams {
             .filter_map(|(place, at)| Some((UpstreamId(place.generation << PLACE_BITS | at), place.upstream.as_ref()?)))
     }
 
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Upstream> {
+        self.places.iter_mut().filter_map(|place| place.upstream.as_mut())
+    }
+
     pub fn count(&self) -> usize {
         self.places.len() - self.free.len()
     }

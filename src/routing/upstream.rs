@@ -11,6 +11,7 @@ use super::breaker::Breaker;
 use super::chain::hash_text;
 use super::elsewhere::Others;
 use super::estimate::Speed;
+use super::evenness::Tally;
 use super::fleet::{HoldingId, LeaseId, Rules, UpstreamId};
 use super::line::Line;
 use super::moment::Moment;
@@ -113,6 +114,8 @@ pub struct Upstream {
     pub(super) leaving: bool,
     /// When the latest first byte of an answer came.
     pub answered_at: Option<Moment>,
+    /// Requests of late against what was its due.
+    pub(super) tally: Tally,
     /// By their names.
     pub(super) holdings: BTreeMap<String, HoldingId>,
 }
@@ -219,6 +222,7 @@ impl Upstream {
             told_to_drain: false,
             leaving: false,
             answered_at: None,
+            tally: Tally::default(),
             holdings: BTreeMap::new(),
         }
     }

@@ -31,6 +31,7 @@ pub fn judge(
         pinned: pinned.filter(|_| home.is_none()),
         home,
         typical: if by_time { typical.or_assumed() } else { typical },
+        weight: fleet.weights.at(now),
         now,
     };
     let row = |offer: &Offer| {
@@ -75,6 +76,8 @@ struct Around<'a> {
     pinned: Option<UpstreamId>,
     home: Option<Home>,
     typical: Typical<'a>,
+    /// What a request weighs that comes now.
+    weight: f64,
     now: Moment,
 }
 
@@ -114,6 +117,8 @@ impl Belief<'_> {
         let others = self.foreign.saturating_add(holding.others.requests());
         let requests = f64::from(holding.running.saturating_add(waiting).saturating_add(others));
         let elsewhere = upstream.others.running.saturating_sub(holding.others.running);
+        let other = upstream.in_flight.saturating_sub(holding.running).saturating_add(elsewhere);
+        let other_depth = f64::from(other) / slots;
         let place = (holding, upstream);
         let forecast = Forecast::new(fleet, place, self.slots, self.foreign, &around.typical, around.now);
         let first_token =
@@ -127,8 +132,8 @@ impl Belief<'_> {
             memory,
             bandwidth_bytes_s: upstream.spec.bandwidth_bytes_s,
             depth: requests / slots,
-            other_depth: f64::from(upstream.in_flight.saturating_sub(holding.running).saturating_add(elsewhere))
-                / slots,
+            other_depth,
+            ahead: upstream.tally.ahead(requests / slots + other_depth, around.weight),
             first_token,
             leaves: forecast.leaves(),
             availability: self.availability(fleet, upstream),

@@ -15,11 +15,13 @@ pub struct QueueDepth {
     pub per_depth: f64,
     /// The same for requests that run for other models on the node.
     pub per_other: f64,
+    /// By expected time: seconds that a busy node costs which has had twice as many requests of late as were its due.
+    pub per_due_s: f64,
 }
 
 impl Default for QueueDepth {
     fn default() -> Self {
-        QueueDepth { per_depth: 6.0, per_other: 2.0 }
+        QueueDepth { per_depth: 6.0, per_other: 2.0, per_due_s: 20.0 }
     }
 }
 
@@ -28,9 +30,10 @@ impl Signal for QueueDepth {
         0.0 - self.per_depth * candidate.depth - self.per_other * candidate.other_depth
     }
 
-    /// The wait for those ahead, and how near the node is to its limits.
+    /// The wait for those ahead, how near the node is to its limits, and how far beyond its share of the work.
     fn cost_s(&self, candidate: &Candidate, _: &Ask) -> f64 {
-        candidate.first_token.map_or(0.0, |parts| parts.wait_s) + candidate.external.pressure_s
+        let wait_s = candidate.first_token.map_or(0.0, |parts| parts.wait_s);
+        wait_s + candidate.external.pressure_s + self.per_due_s * candidate.ahead
     }
 }
 
@@ -42,6 +45,15 @@ mod tests {
     fn check(depth: f64, other_depth: f64, expected: f64) {
         let candidate = Candidate { depth, other_depth, ..Candidate::plain() };
         assert_eq!(QueueDepth::default().points(&candidate, &Ask::plain()), expected);
+    }
+
+    #[test]
+    fn being_ahead_of_its_due_costs_time_and_no_points() {
+        for (ahead, expected_s) in [(0.0, 0.0), (0.1, 2.0), (1.0, 20.0)] {
+            let candidate = Candidate { ahead, ..Candidate::plain() };
+            assert_eq!(QueueDepth::default().cost_s(&candidate, &Ask::plain()), expected_s);
+            assert_eq!(QueueDepth::default().points(&candidate, &Ask::plain()), 0.0);
+        }
     }
 
     #[test]

@@ -67,6 +67,7 @@ impl Product {
 
     fn book(&mut self, number: Number, query: &Arc<Query>, decision: &Decision, now: Moment) -> Option<Order> {
         let row = decision.rows.iter().find(|row| decision.admitted == Some(row.holding))?;
+        self.fleet.share_out(decision, row.upstream, &query.ask, now);
         let lease = self.fleet.book(row, &query.ask, now);
         self.running.insert(number, Running { lease, query: query.clone() });
         let node = self.ids.iter().position(|id| *id == row.upstream)?;
