@@ -43,7 +43,7 @@ pub fn fleet(nodes: usize, engine: &str, policy: Policy) -> Fleet {
 pub fn holders(holders: usize, nodes: usize, engine: &str, policy: Policy) -> Fleet {
     let mut fleet = Fleet::new(Rules { policy, ..Rules::default() });
     let now = Moment::from_secs(1);
-    let ids: Vec<_> = (0..nodes).map(|node| join(&mut fleet, node, engine, node < holders)).collect();
+    let ids: Vec<_> = (0..nodes).map(|node| join(&mut fleet, node, engine, (node < holders, 4))).collect();
     for (number, id) in ids.iter().take(holders).enumerate() {
         for turn in 0..3 {
             let query = query(1000 + number * 3 + turn);
@@ -60,7 +60,32 @@ pub fn holders(holders: usize, nodes: usize, engine: &str, policy: Policy) -> Fl
     fleet
 }
 
-/// The same fleet, to which conversations come that others began.
+/// That many nodes of so many slots: all are answering, and as many have still to be computed at each.
+#[allow(dead_code)]
+pub fn full(nodes: usize, slots: u32, engine: &str, policy: Policy) -> Fleet {
+    let mut fleet = Fleet::new(Rules { policy, ..Rules::default() });
+    for node in 0..nodes {
+        let id = join(&mut fleet, node, engine, (true, slots));
+        for number in 0..2 * u64::from(slots) {
+            let query = Query { ask: ask(node, 2), tried: Vec::new(), request: number };
+            let booked_at = Moment((1000 + number) * 1000);
+            let row =
+                decide(&fleet, &query, booked_at).rows.into_iter().find(|row| row.upstream == id).expect("eligible");
+            let lease = fleet.book(&row, &query.ask, booked_at);
+            // One has been answered, so that speeds are known.
+            if number <= u64::from(slots) {
+                fleet.first_byte(lease, &query.ask, Moment((2000 + 10 * number) * 1000));
+            }
+            if number == 0 {
+                let done = Outcome::Done { output_tokens: Some(100), cached: None };
+                fleet.end(lease, done, Moment::from_secs(8));
+            }
+        }
+    }
+    fleet
+}
+
+/// The same fleet as `fleet`, to which conversations come that others began.
 #[allow(dead_code)]
 pub fn alone(nodes: usize, engine: &str, policy: Policy) -> Fleet {
     let (mut fleet, now) = (fleet(nodes, engine, policy), Moment::from_secs(4));
@@ -74,11 +99,11 @@ pub fn alone(nodes: usize, engine: &str, policy: Policy) -> Fleet {
     fleet
 }
 
-fn join(fleet: &mut Fleet, node: usize, engine: &str, holds: bool) -> UpstreamId {
+fn join(fleet: &mut Fleet, node: usize, engine: &str, (holds, slots): (bool, u32)) -> UpstreamId {
     let now = Moment::from_secs(1);
     let spec = Spec {
         engine: engines::find(engine).map(|engine| engine.traits()),
-        slots: Some(4),
+        slots: Some(slots),
         ..Spec::named(format!("node-{node}"))
     };
     let id = fleet.join(spec).expect("room");

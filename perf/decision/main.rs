@@ -14,7 +14,7 @@ use warmgate::routing::policy::Policy;
 use warmgate::routing::select::decide;
 use warmgate::wire::peek::peek;
 
-use fleet::{MESSAGES, alone, body, fleet, holders, query};
+use fleet::{MESSAGES, alone, body, fleet, full, holders, query};
 
 fn decisions(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("decide");
@@ -39,6 +39,12 @@ fn decisions(criterion: &mut Criterion) {
         let (fleet, query) = (alone(nodes, "ollama", Policy::Fleet), query(7));
         group.bench_with_input(BenchmarkId::new("ollama/fleet, by home", nodes), &nodes, |bencher, _| {
             bencher.iter(|| black_box(decide(&fleet, &query, Moment::from_secs(5))));
+        });
+    }
+    for nodes in [4, 64] {
+        let (fleet, query) = (full(nodes, 128, "vllm", Policy::Fleet), query(7));
+        group.bench_with_input(BenchmarkId::new("vllm/fleet, 128 slots all taken", nodes), &nodes, |bencher, _| {
+            bencher.iter(|| black_box(decide(&fleet, &query, Moment::from_secs(9))));
         });
     }
     group.finish();

@@ -12,6 +12,9 @@
 
 #[path = "../body.rs"]
 mod body;
+#[path = "../fleet.rs"]
+#[allow(dead_code)]
+mod fleet;
 mod operation;
 #[path = "../provenance.rs"]
 #[allow(dead_code)]

@@ -8,12 +8,15 @@ use warmgate::edge::ingress::Ingress;
 use warmgate::edge::pick::{Picked, Placing, pick};
 use warmgate::routing::ask::{Ask, Endpoint};
 use warmgate::routing::fleet::Outcome;
+use warmgate::routing::moment::Moment;
+use warmgate::routing::policy::Policy;
 use warmgate::routing::report::{ModelReport, Report};
 use warmgate::routing::select::{Query, decide};
 use warmgate::wire::observe::{Observed, Observer};
 use warmgate::wire::peek::peek;
 
 use crate::body::chat;
+use crate::fleet::{self, full};
 
 const MODEL: &str = "moss:7b";
 const CHUNKS: usize = 100;
@@ -50,15 +53,10 @@ fn decides(times: usize, nodes: usize) {
     }
 }
 
-/// As many are answered as there are slots, and as many wait for their first byte.
 fn decides_among_full(times: usize) {
-    let (ingress, query) = (ingress(4), query(understood(chat(MODEL, 2 << 10).as_bytes())));
-    let taken: Vec<Picked> = (0..4 * 2 * 128).map(|_| picked(&ingress, &query)).collect();
-    for picked in taken.iter().take(4 * 128) {
-        picked.lease.first_byte(&query.ask);
-    }
+    let (fleet, query) = (full(4, 128, "openai", Policy::Fleet), fleet::query(7));
     for _ in 0..times {
-        ingress.fleet.with(|fleet, now| black_box(decide(fleet, black_box(&query), now)));
+        black_box(decide(&fleet, black_box(&query), Moment::from_secs(9)));
     }
 }
 
