@@ -9,13 +9,14 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::top::span;
 use super::{EXIT_WRONG, ExplainArgs};
 use crate::edge::fetch::Fetched;
 
 /// For the running Warmgate to answer.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
 
-/// The least that one decimal shows.
+/// The least that one decimal of a point shows; who is nearer than that is level, in seconds too.
 const SHOWN_MIN: f64 = 0.05;
 
 /// Columns of a table that is read on a terminal.
@@ -68,17 +69,47 @@ fn ask(args: &ExplainArgs) -> Result<Value, Failure> {
     }
 }
 
+/// What scores and signals are told in.
+#[derive(Clone, Copy, PartialEq)]
+enum Unit {
+    Points,
+    /// By `expected_ttft`, whose scores are seconds, mostly far below one.
+    Milliseconds,
+}
+
+impl Unit {
+    fn of(told: &Value) -> Unit {
+        if word(&told["policy"]) == "expected_ttft" { Unit::Milliseconds } else { Unit::Points }
+    }
+
+    fn number(self, value: f64) -> String {
+        // No minus before a zero.
+        match self {
+            Unit::Points => format!("{:.1}", if value.abs() < SHOWN_MIN { 0.0 } else { value }),
+            Unit::Milliseconds => format!("{}", (value * 1000.0).round() as i64),
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Unit::Points => "",
+            Unit::Milliseconds => " ms",
+        }
+    }
+}
+
 /// The answer for people.
 fn table(told: &Value) -> String {
     let decision = &told["decision"];
     let mut text = String::new();
     let _ = writeln!(
         text,
-        "{} at {}, about {} prompt tokens, policy {}",
+        "{} at {}, about {} prompt tokens, policy {}{}",
         word(&told["model"]),
         word(&told["path"]),
         told["prompt_tokens_estimated"],
         word(&told["policy"]),
+        if Unit::of(told) == Unit::Milliseconds { ": scores are milliseconds" } else { "" },
     );
     let _ = writeln!(text, "{}", warmth(told));
     let _ = writeln!(text, "{}\n", outcome(told));
@@ -118,13 +149,15 @@ fn outcome(told: &Value) -> String {
     let outcome = &told["outcome"];
     let node = word(&outcome["node"]);
     let soon = outcome["expected_first_token_s"].as_f64();
-    let soon = soon.map_or_else(String::new, |seconds| format!(", first token expected after {seconds:.1} s"));
+    let soon =
+        soon.map_or_else(String::new, |seconds| format!(", first token expected after {}", span(seconds * 1000.0)));
+    let unit = Unit::of(told);
     let second = &told["decision"]["runner_up"];
     let second = match second["node"].as_str() {
         Some(name) => match second["behind"].as_f64().unwrap_or(0.0) {
             level if level.abs() < SHOWN_MIN => format!("; {name} is level with it"),
-            behind if behind > 0.0 => format!("; next best {name}, {behind:.1} behind"),
-            ahead => format!("; {name} is {:.1} ahead, and full", -ahead),
+            behind if behind > 0.0 => format!("; next best {name}, {}{} behind", unit.number(behind), unit.name()),
+            ahead => format!("; {name} is {}{} ahead, and full", unit.number(-ahead), unit.name()),
         },
         None => String::new(),
     };
@@ -149,13 +182,19 @@ fn rows(told: &Value, candidates: &[Value]) -> String {
     let head = ["", "node", "score"].into_iter().chain(signals.iter().copied()).chain(["depth", "cached", "room"]);
     let mut lines = vec![head.map(str::to_string).collect::<Vec<_>>()];
     let taken = told["decision"]["chosen"]["node"].as_str();
+    let unit = Unit::of(told);
+    let number = |unit: Unit, value: &Value| unit.number(value.as_f64().unwrap_or(f64::NAN));
     for candidate in candidates {
         let node = word(&candidate["node"]);
         let mark = if Some(node) == taken { ">" } else { "" };
-        let mut line = vec![mark.to_string(), clipped(node), number(&candidate["score"])];
-        line.extend(signals.iter().map(|signal| number(&candidate["signals"][*signal])));
+        let mut line = vec![mark.to_string(), clipped(node), number(unit, &candidate["score"])];
+        line.extend(signals.iter().map(|signal| number(unit, &candidate["signals"][*signal])));
         let room = if candidate["has_room"] == true { "yes" } else { "no" };
-        line.extend([number(&candidate["depth"]), candidate["covered_tokens"].to_string(), room.to_string()]);
+        line.extend([
+            number(Unit::Points, &candidate["depth"]),
+            candidate["covered_tokens"].to_string(),
+            room.to_string(),
+        ]);
         lines.push(line);
     }
     let widths: Vec<usize> = (0..lines[0].len())
@@ -171,12 +210,6 @@ fn rows(told: &Value, candidates: &[Value]) -> String {
         cells.collect::<Vec<_>>().join("  ").trim_end().to_string() + "\n"
     };
     lines.iter().map(line).collect::<String>() + "\n"
-}
-
-fn number(value: &Value) -> String {
-    let value = value.as_f64().unwrap_or(f64::NAN);
-    // No minus before a zero.
-    format!("{:.1}", if value.abs() < SHOWN_MIN { 0.0 } else { value })
 }
 
 fn list(value: &Value) -> &[Value] {
@@ -223,6 +256,32 @@ mod tests {
             ">  n1       47.5          50.0     -2.5    0.5       7   yes",
             "   n2?[2J   -3.0          50.0    -53.0    0.5       7   yes",
             "excluded  n3  draining",
+        ] {
+            assert!(text.contains(expected), "no {expected:?} in\n{text}");
+        }
+    }
+
+    #[test]
+    fn seconds_are_told_as_milliseconds() {
+        let candidate = |node: &str, score: f64| {
+            json!({"node": node, "score": score, "depth": 0.5, "covered_tokens": 0, "has_room": true,
+                   "signals": {"latency": score, "session": -0.0}})
+        };
+        let told = json!({
+            "model": "m", "path": "/api/chat", "prompt_tokens_estimated": 12, "policy": "expected_ttft",
+            "signals": ["latency", "session"], "affinity": "new",
+            "outcome": {"action": "send", "node": "fast", "expected_first_token_s": 0.0257},
+            "decision": {
+                "candidates": [candidate("fast", -0.0257), candidate("slow", -0.1687)], "excluded": [],
+                "chosen": {"node": "fast"}, "runner_up": {"node": "slow", "behind": 0.143},
+            },
+        });
+        let text = table(&told);
+        for expected in [
+            "policy expected_ttft: scores are milliseconds",
+            "it would go to fast now, first token expected after 26 ms; next best slow, 143 ms behind",
+            ">  fast    -26      -26        0    0.5       0   yes",
+            "   slow   -169     -169        0    0.5       0   yes",
         ] {
             assert!(text.contains(expected), "no {expected:?} in\n{text}");
         }

@@ -9,6 +9,8 @@ mod screen;
 mod table;
 mod words;
 
+pub(super) use words::span;
+
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, Sender, channel};

@@ -20,11 +20,14 @@ fn state(cluster: &Cluster, now_ms: u64) -> (String, Color) {
         .since_ms
         .map_or_else(String::new, |since| format!(" for {}", span(now_ms.saturating_sub(since) as f64)));
     let answer = cluster.answer_ms.map_or_else(|| "no answer yet".into(), latency);
-    match (cluster.up, cluster.quick) {
-        (true, true) => (format!("shared with {}{since}, Redis {answer}", cluster.other_replicas), Color::Green),
-        (true, false) => (format!("Redis is slow ({answer}), nobody waits for it"), Color::Yellow),
-        (false, _) => {
-            let problem = cluster.problem.as_deref().unwrap_or("Redis was not reached yet");
+    let shared = format!("shared with {}{since}", cluster.other_replicas);
+    match (cluster.up, cluster.quick, &cluster.problem) {
+        // It answers, and does not do what it is asked: it is full, say, or takes no writes.
+        (true, true, Some(problem)) => (format!("{shared}, but {problem}"), Color::Yellow),
+        (true, true, None) => (format!("{shared}, Redis {answer}"), Color::Green),
+        (true, false, _) => (format!("Redis is slow ({answer}), nobody waits for it"), Color::Yellow),
+        (false, _, problem) => {
+            let problem = problem.as_deref().unwrap_or("Redis was not reached yet");
             (format!("on its own{since}: {problem}"), Color::Red)
         }
     }

@@ -93,6 +93,9 @@ fn other_replicas_have_a_line_of_their_own() {
     assert_eq!(shared.lines().count(), printed(fleet(), 140).lines().count() + 1);
     let slow = cluster(json!({"up": true, "quick": false, "answer_ms": 210.0, "other_replicas": 2, "heard": []}));
     check_has(&slow, &["replicas: Redis is slow (210 ms), nobody waits for it"]);
+    let full = cluster(json!({"up": true, "quick": true, "answer_ms": 0.2, "other_replicas": 2, "heard": [],
+        "problem": "Redis is full"}));
+    check_has(&full, &["replicas: shared with 2, but Redis is full"]);
     let away = cluster(json!({"up": false, "since_ms": 95_000, "problem": "the connection is refused"}));
     check_has(&away, &["replicas: on its own for 5.0 s: the connection is refused"]);
     assert!(!printed(fleet(), 140).contains("replicas"));
