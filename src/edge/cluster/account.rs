@@ -9,7 +9,8 @@
 //! So a limit is exact while Redis is quick. While it is slow or gone it is gone over by what was under way when that
 //! began, by one for each replica, and by what replicas take for left that have not heard what others used of it: they
 //! hear with each request of that tenant's which they ask the account for, so at most the share of the limit for each
-//! that was asked for none in the last minute. All together stay under twice the limit. To close that, each would have
+//! that was asked for none in the last minute. What others used is taken to have been used
+//! evenly: after a burst, places are given anew before their minute is over. All together stay under twice the limit. To close that, each would have
 //! to hear of every tenant all the time, or to be lent places beforehand that others then miss while Redis is quick.
 
 mod take;
