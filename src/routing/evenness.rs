@@ -106,11 +106,16 @@ fn strength((holding, upstream): (&Holding, &Upstream)) -> f64 {
     bandwidth * f64::from(upstream.slots(holding).count)
 }
 
-/// A node computes one prompt at a time and writes as many answers at once as it has slots.
+/// Seconds of a node's that a request takes: it computes one prompt at a time and writes as many answers at once as it
+/// has slots, so that it is the longer of two, the prompt's time and a slot's part of prompt and answer together.
+pub fn own_s(prefill_s: f64, answer_s: f64, slots: u32) -> f64 {
+    prefill_s.max((prefill_s + answer_s) / f64::from(slots.max(1)))
+}
+
 fn pace((holding, upstream): (&Holding, &Upstream), ask: &Ask) -> Option<f64> {
     let prefill_s = holding.speed.prefill()?.seconds(Work::of(ask.prompt_tokens, 0));
     let answer_s = holding.speed.answer_s(ask.max_output_tokens)?;
-    let seconds = prefill_s.max((prefill_s + answer_s) / f64::from(upstream.slots(holding).count));
+    let seconds = own_s(prefill_s, answer_s, upstream.slots(holding).count);
     (seconds > 0.0).then(|| 1.0 / seconds)
 }
 

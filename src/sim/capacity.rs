@@ -1,14 +1,14 @@
 //! How much a simulated fleet can do, and how much a source asks of it.
 //!
-//! A node computes one prompt at a time and writes as many answers at once as it has slots. A request takes it
-//! the longer of two: its prompt's time, and a slot's part of prompt and answer together. What a node does of
-//! such requests in a second is its speed; a fleet does what its nodes do together.
+//! What a request takes of a node is reckoned as the product does it (`evenness::own_s`), from speeds that are known here.
+//! What a node does of such requests in a second is its speed; a fleet does what its nodes do together.
 
 use std::collections::HashSet;
 
 use super::engine::ModelParams;
 use super::run::nodes::NodeParams;
 use super::workload::{Request, Source};
+use crate::routing::evenness;
 use crate::routing::moment::Moment;
 
 /// Seconds of a node's that a request takes of which the first `cached` tokens are there.
@@ -17,7 +17,7 @@ pub fn seconds(model: &ModelParams, request: &Request, cached: u32) -> f64 {
     let prefill_s = model.prefill.seconds(prompt - cached.min(prompt), prompt);
     let token_s = 1.0 / model.decode_tokens_per_s + model.decode_load.job_s;
     let answer_s = f64::from(request.output_tokens) * token_s;
-    prefill_s.max((prefill_s + answer_s) / f64::from(model.slots.max(1)))
+    evenness::own_s(prefill_s, answer_s, model.slots)
 }
 
 /// Each node's part of the speed at which the fleet does such requests; nothing where the model is not.
