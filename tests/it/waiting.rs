@@ -7,7 +7,7 @@ use tokio::task::JoinHandle;
 
 use crate::client::{Conn, Reply, Request};
 use crate::gate::{Gate, Settings};
-use crate::patience::within;
+use crate::patience::{until, within};
 use crate::rig::node;
 use crate::talk::{Dialect, MODEL, Talk};
 use crate::upstream::{Hold, Script, Upstream};
@@ -303,6 +303,8 @@ async fn que_07_with_few_descriptors_some_are_turned_away_and_the_rest_goes_on()
     drop(clients);
     hold.open();
     gate.idle().await;
+    // The last of those who left are let go of a moment after.
+    until("the descriptors to come back", async || (gate.open_files() < 160).then_some(())).await;
     let reply = crate::rig::finished(&gate, &Talk::about(Dialect::OpenAi, "moss")).await;
     assert_eq!(reply.status, 200, "full service again");
 }
