@@ -169,7 +169,11 @@ async fn a_wait_for_a_node_is_a_span() {
     let attempt = spans.iter().find(|span| span.name == "attempt" && span.parent_span_id == served.span_id);
     assert_eq!(hex(&wait.trace_id), TRACE);
     assert!(served.start_time_unix_nano <= wait.start_time_unix_nano);
-    assert!(wait.end_time_unix_nano <= attempt.expect("its attempt").start_time_unix_nano + 1_000_000);
+    assert_eq!(
+        wait.end_time_unix_nano,
+        attempt.expect("its attempt").start_time_unix_nano,
+        "it ends as the node is booked"
+    );
     assert!(spans.iter().any(|span| hex(&span.trace_id) != TRACE), "the other began a trace of its own");
 }
 

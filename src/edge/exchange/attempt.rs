@@ -67,10 +67,15 @@ impl Exchange {
             () = cut_off(&mut stage) => Err(Refusal::Stopping.into()),
             error = replay.client_left(session) => Err(Unplaced::ClientGone(error)),
         };
-        let waited = self.ingress.fleet.now().since(began);
+        // Whoever made room booked it; it is told of that a moment later.
+        let ended_at = match &outcome {
+            Ok(Ok(picked)) => picked.at,
+            _ => self.ingress.fleet.now(),
+        };
+        let waited = ended_at.since(began);
         tally::waited(&self.ingress, &self.receipt.model, waited);
         self.waited += waited;
-        let ended_ms = self.elapsed_ms();
+        let ended_ms = self.ms_at(ended_at);
         self.receipt.waits_ms.push((ended_ms - waited.as_secs_f64() * 1000.0, ended_ms));
         self.receipt.queue_ms = self.waited.as_secs_f64() * 1000.0;
         outcome
