@@ -12,6 +12,7 @@ use serde_json::Value;
 use super::top::span;
 use super::{EXIT_WRONG, ExplainArgs};
 use crate::edge::fetch::Fetched;
+use crate::routing::policy::Policy;
 
 /// For the running Warmgate to answer.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
@@ -79,7 +80,7 @@ enum Unit {
 
 impl Unit {
     fn of(told: &Value) -> Unit {
-        if word(&told["policy"]) == "expected_ttft" { Unit::Milliseconds } else { Unit::Points }
+        if word(&told["policy"]) == Policy::ExpectedTtft.name() { Unit::Milliseconds } else { Unit::Points }
     }
 
     fn number(self, value: f64) -> String {

@@ -239,6 +239,11 @@ impl Ask {
     pub fn tokens_needed(&self) -> u64 {
         u64::from(self.prompt_tokens) + u64::from(self.max_output_tokens.unwrap_or(0))
     }
+
+    /// Whether a window of so many tokens holds it; one that is not known does.
+    pub fn fits(&self, window_tokens: Option<u32>) -> bool {
+        window_tokens.is_none_or(|window| u64::from(window) >= self.tokens_needed())
+    }
 }
 
 #[cfg(test)]

@@ -294,10 +294,10 @@ fn decide_for(
     let mut excluded: Vec<(UpstreamId, Exclusion)> =
         excluded.iter().map(|(offer, reason)| (offer.model.upstream, *reason)).collect();
     let pin = if ask.endpoint.is_conversation() { fleet.sessions.find(ask, now) } else { None };
+    let home = home(fleet, ask, &eligible, pin);
     let pin = pin.map(|pin| pin.upstream);
     let pinned = pin.filter(|pin| eligible.iter().any(|offer| offer.model.upstream == *pin));
     let policy = fleet.rules.groups.find(model).and_then(|(group, _)| group.policy).unwrap_or(fleet.rules.policy);
-    let home = home(fleet, ask, &eligible, pinned, now);
     let mut rows = judge(fleet, ask, &eligible, (pinned, home), policy, now);
     drop_too_small(&mut rows, &mut excluded);
     herd::hold_back(fleet, &mut rows, &mut excluded, now);

@@ -116,7 +116,7 @@ impl fmt::Display for Fault {
             Fault::Busy(code) => write!(f, "it loads its data or is held up ({code})"),
             Fault::Down(code) => write!(f, "its cluster or its master is down ({code})"),
             Fault::Silent => f.write_str("nothing is heard on its channel"),
-            Fault::NoMaster => f.write_str("its sentinels know no such master"),
+            Fault::NoMaster => f.write_str("its sentinels know no master of this name"),
             Fault::Reconfigured => f.write_str("it is configured anew"),
             Fault::Other(what) => f.write_str(what),
         }

@@ -202,7 +202,7 @@ impl Belief<'_> {
         let rises = |start: &SlowStart| start.since(fleet.rules.slow_start, now).is_some();
         let opening = upstream.breaker.wants_trial(now).or(holding.breaker.wants_trial(now));
         Marks {
-            too_small: window.is_some_and(|window| u64::from(window) < ask.tokens_needed()),
+            too_small: !ask.fits(window),
             leaves,
             rises: rises(&upstream.slow_start) || rises(&holding.slow_start),
             trial_due: opening.filter(|_| holding.resident).map(|opening| opening.until),

@@ -9,8 +9,7 @@ use super::Offer;
 use crate::routing::ask::Ask;
 use crate::routing::chain::mix;
 use crate::routing::fleet::{Fleet, UpstreamId};
-use crate::routing::moment::Moment;
-use crate::routing::session;
+use crate::routing::session::{self, Pin};
 
 /// The home of one ask's conversation, where that counts.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -22,16 +21,17 @@ pub struct Home {
     pub expected_tokens: u32,
 }
 
-/// Where `ask` is at home, if that is to count: not while it has a pin to go by that is not of yesterday.
-pub fn home(fleet: &Fleet, ask: &Ask, eligible: &[Offer], pinned: Option<UpstreamId>, now: Moment) -> Option<Home> {
+/// Where `ask` is at home, if that is to count: not while it has a pin to go by among the eligible that is not of
+/// yesterday.
+pub fn home(fleet: &Fleet, ask: &Ask, eligible: &[Offer], pin: Option<Pin>) -> Option<Home> {
     let strength = if ask.endpoint.is_conversation() { fleet.strays.strength(&ask.model) } else { 0.0 };
     if strength <= 0.0 || ask.previous_response.is_some() {
         return None;
     }
-    let pin = fleet.sessions.find(ask, now);
+    let can_serve = |pin: &Pin| eligible.iter().any(|offer| offer.model.upstream == pin.upstream);
     // Others have gone on from where it was here; if they have long been heard of, this is known to be chance.
     let is_overtaken = strength >= 1.0 && pin.is_some_and(|pin| pin.is_overtaken(ask));
-    if pinned.is_some() && !is_overtaken {
+    if pin.as_ref().is_some_and(can_serve) && !is_overtaken {
         return None;
     }
     let upstream = rendezvous(ask, eligible, session::conversation(ask)?)?;
@@ -50,7 +50,7 @@ fn answered_tokens(ask: &Ask) -> u32 {
 fn rendezvous(ask: &Ask, eligible: &[Offer], conversation: u64) -> Option<UpstreamId> {
     let fits = |offer: &&Offer| {
         let window = offer.model.context_tokens.or(offer.model.runner.trained_tokens);
-        offer.model.resident && window.is_none_or(|window| u64::from(window) >= ask.tokens_needed())
+        offer.model.resident && ask.fits(window)
     };
     let fitting = eligible.iter().filter(fits);
     highest(fitting, conversation).or_else(|| highest(eligible.iter(), conversation))

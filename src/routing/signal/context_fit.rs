@@ -48,8 +48,7 @@ impl Signal for ContextFit {
 
     /// An answer from a window too small is no answer.
     fn cost_s(&self, candidate: &Candidate, ask: &Ask) -> f64 {
-        let too_small = candidate.context_tokens.is_some_and(|window| u64::from(window) < ask.tokens_needed());
-        if too_small { TOO_SMALL_S } else { 0.0 }
+        if ask.fits(candidate.context_tokens) { 0.0 } else { TOO_SMALL_S }
     }
 }
 
