@@ -9,6 +9,7 @@ pub mod loads;
 pub mod tempo;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::time::Duration;
 
 pub use loads::{Loads, LoadsLearnt, ModelLoad, NodeLoad, Telling};
 
@@ -40,6 +41,19 @@ pub struct Held {
     pub prompt_tokens: u32,
     /// Some of its links, and the tokens up to each.
     pub links: Vec<(u64, u32)>,
+}
+
+impl Held {
+    /// What is learnt of them after so long. Whoever hears as late as that hears nothing of how busy the nodes are: if it
+    /// learnt what prompts have in common, all replicas would begin their conversations at the few nodes that had it
+    /// first. So the first link, where a system text ends, is left out if others go on from it.
+    fn links_learnt(&self, age: Duration) -> &[(u64, u32)] {
+        let links = self.links.get(..LINKS_LEARNT_MAX).unwrap_or(&self.links);
+        match links {
+            [_, own @ ..] if age >= tempo::LIFE && !own.is_empty() => own,
+            _ => links,
+        }
+    }
 }
 
 /// Requests of other replicas for one model on one node, or for all models there.
@@ -212,8 +226,7 @@ impl Fleet {
         if let Some(held) = turn.held.as_ref().filter(|_| is_new)
             && let Some((id, capacity)) = self.held_at(upstream, held.model)
         {
-            let links = held.links.get(..LINKS_LEARNT_MAX).unwrap_or(&held.links);
-            self.prefixes.learn(id, capacity, links, held.prompt_tokens, now);
+            self.prefixes.learn(id, capacity, held.links_learnt(now.since(at)), held.prompt_tokens, now);
         }
         is_new
     }

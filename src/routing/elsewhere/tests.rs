@@ -90,6 +90,25 @@ fn a_turn_served_elsewhere_is_warm_here() {
     assert_eq!(tell(&mut b, &mut a, at(12)), 0, "what was heard is not told again");
 }
 
+/// What is known of the prompt where it goes first, if the first turn of "su" is heard of so long after.
+#[track_caller]
+fn check_heard_after(age: Duration, text: &str, expected_tokens: u32) {
+    let (mut a, mut b) = (replica(&["n1", "n2"]), replica(&["n1", "n2"]));
+    serve(&mut a, &chat("su"), at(10));
+    let now = at(10) + age;
+    assert_eq!(tell(&mut a, &mut b, now), 1);
+    assert_eq!(decided(&b, &chat(text), now).rows[0].covered_tokens, expected_tokens, "{text:?} after {age:?}");
+}
+
+#[test]
+fn what_is_heard_late_makes_no_beginning_follow_another() {
+    let late = tempo::LIFE;
+    check_heard_after(late / 2, "sx", 100);
+    check_heard_after(late, "sx", 0);
+    check_heard_after(late, "su", 200);
+    check_heard_after(late, "suav", 200);
+}
+
 #[test]
 fn a_conversation_that_moved_elsewhere_has_moved_here() {
     let (mut a, mut b) = (replica(&["n1", "n2"]), replica(&["n1", "n2"]));
