@@ -1,5 +1,5 @@
-//! Replicas of several versions: a newer one is heard as far as it is understood, another kind is left alone, and both
-//! are told once.
+//! Replicas of several versions, or with clocks of their own: a newer one is heard as far as it is understood, another
+//! kind is left alone, what comes late counts in no depth, and all three are told once.
 
 use std::time::Duration;
 
@@ -76,4 +76,24 @@ async fn a_newer_replica_is_heard_and_another_kind_is_not() {
     let log = gate.log();
     assert_eq!(log.matches("what is new in it is passed over").count(), 1, "{log}");
     assert_eq!(log.matches("they do not hear each other").count(), 1, "{log}");
+}
+
+#[tokio::test]
+async fn a_replica_whose_clock_is_behind_is_told() {
+    let replicas = Replicas::start(1, 1, "").await;
+    let gate = &replicas.gates[0];
+    let mut message = overheard(&replicas).await;
+    // The same from a replica of its own that takes it for 1970.
+    message.extend([0x11, 1, 2, 3, 4, 5, 6, 7, 8]);
+    message.extend([0x20, 1]);
+    message.extend([0x2a, 6]);
+    message.extend(b"behind");
+    let speaking = say(&replicas, message);
+    let told = cluster_once(gate, "the late one to be told", |cluster| cluster["heard"][0]["late"] == true).await;
+    assert_eq!(told["heard"][0]["name"], "behind", "{told:#}");
+    let metrics = gate.metrics().await;
+    assert!(metrics.contains("warmgate_cluster_late_replicas 1"), "{metrics}");
+    speaking.abort();
+    let log = gate.log();
+    assert_eq!(log.matches("Set both clocks by NTP").count(), 1, "{log}");
 }

@@ -34,9 +34,10 @@ fn state(cluster: &Cluster, now_ms: u64) -> (String, Color) {
 }
 
 fn word(heard: &Heard) -> String {
-    let Heard { name, heard_ms_ago, in_flight } = heard;
+    let Heard { name, heard_ms_ago, in_flight, under_way_ms, late } = heard;
     match *heard_ms_ago {
         ms if ms >= SILENT_MS => format!("   {name} silent for {}", span(ms as f64)),
+        _ if *late => format!("   {name} {in_flight}, late by {}", span(*under_way_ms as f64)),
         _ => format!("   {name} {in_flight}"),
     }
 }

@@ -56,6 +56,8 @@ pub struct Heard {
     pub name: String,
     pub heard_ms_ago: u64,
     pub in_flight: u64,
+    pub under_way_ms: u64,
+    pub late: bool,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]

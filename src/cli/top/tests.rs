@@ -80,8 +80,8 @@ fn wide_screens_have_everything() {
 
 #[test]
 fn other_replicas_have_a_line_of_their_own() {
-    let heard =
-        json!([{"name": "gate-1", "heard_ms_ago": 90, "in_flight": 3}, {"name": "gate-2", "heard_ms_ago": 40_000}]);
+    let heard = json!([{"name": "gate-1", "heard_ms_ago": 90, "in_flight": 3}, {"name": "gate-2", "heard_ms_ago": 40_000},
+        {"name": "gate-3", "in_flight": 2, "under_way_ms": 3200, "late": true}]);
     let cluster = |told: Value| {
         let mut fleet = fleet();
         fleet.cluster = serde_json::from_value(told).unwrap();
@@ -89,7 +89,12 @@ fn other_replicas_have_a_line_of_their_own() {
     };
     let shared = cluster(json!({"up": true, "quick": true, "since_ms": 40_000, "answer_ms": 0.31, "other_replicas": 1,
         "heard": heard}));
-    check_has(&shared, &["replicas: shared with 1 for 1 min, Redis 0.3 ms   gate-1 3   gate-2 silent for 40 s"]);
+    check_has(
+        &shared,
+        &[
+            "replicas: shared with 1 for 1 min, Redis 0.3 ms   gate-1 3   gate-2 silent for 40 s   gate-3 2, late by 3.2 s",
+        ],
+    );
     assert_eq!(shared.lines().count(), printed(fleet(), 140).lines().count() + 1);
     let slow = cluster(json!({"up": true, "quick": false, "answer_ms": 210.0, "other_replicas": 2, "heard": []}));
     check_has(&slow, &["replicas: Redis is slow (210 ms), nobody waits for it"]);

@@ -13,6 +13,7 @@ pub struct ClusterCounts {
     up: IntGauge,
     quick: IntGauge,
     replicas: IntGauge,
+    late: IntGauge,
     other_fleets: IntGauge,
     fault: IntGaugeVec,
     operations: IntCounterVec,
@@ -100,6 +101,10 @@ impl ClusterCounts {
             quick: to
                 .gauge("warmgate_cluster_quick", "1: requests may wait for Redis, 0: they go by what is known here")?,
             replicas: to.gauge("warmgate_cluster_replicas", "Other replicas that were heard of lately")?,
+            late: to.gauge(
+                "warmgate_cluster_late_replicas",
+                "Other replicas whose messages are so old by the clocks of both that their loads do not count: clocks that differ, or a slow Redis",
+            )?,
             other_fleets: to.gauge(
                 "warmgate_cluster_other_fleets",
                 "Other sets of upstreams whose replicas use the same prefix: more than 0 for long is a mistake",
@@ -167,6 +172,7 @@ impl ClusterCounts {
         for name in Fault::NAMES {
             self.fault.with_label_values(&[name]).set(i64::from(fault.as_ref().is_some_and(|is| is.name() == name)));
         }
+        self.late.set(cluster.voices.lock().late() as i64);
         self.other_fleets.set(cluster.strangers.lock().count() as i64);
         self.replicas.set(ingress.fleet.with(|fleet, _| fleet.elsewhere.replicas()) as i64);
     }

@@ -272,7 +272,9 @@ fn fleet_of(ingress: &Ingress) -> u64 {
 }
 
 fn learn(ingress: &Ingress, message: &Word) {
-    ingress.cluster.voices.lock().hear(message);
+    let wall = wall_ms();
+    let under_way_ms = message.under_way_ms(wall);
+    ingress.cluster.voices.lock().hear(message, under_way_ms, std::time::Instant::now());
     if message.fleet != fleet_of(ingress) && ingress.cluster.strangers.lock().heard(message.fleet) {
         log::warn!(
             "cluster: a replica with other upstreams uses the prefix {}: its configuration is another, or it is of \
@@ -280,9 +282,8 @@ fn learn(ingress: &Ingress, message: &Word) {
             ingress.plan().cluster.as_ref().map_or("", |cluster| cluster.prefix.as_str())
         );
     }
-    let wall = wall_ms();
     // What was held up tells how things stood then, not how they stand.
-    let left = LIFE.saturating_sub(Duration::from_millis(message.under_way_ms(wall)));
+    let left = LIFE.saturating_sub(Duration::from_millis(under_way_ms));
     let learnt = ingress.fleet.with(|fleet, now| match &message.loads {
         Some(loads) if !left.is_zero() => fleet.learn_loads(message.replica, loads, left, now),
         _ => {

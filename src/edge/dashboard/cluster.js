@@ -35,11 +35,13 @@ function clusterState(cluster, now) {
 }
 
 function clusterNotes(cluster) {
-  const { up, problem, other_fleets, other_versions, turns_not_told, charges_not_told } = cluster;
+  const { up, problem, heard, other_fleets, other_versions, turns_not_told, charges_not_told } = cluster;
+  const late = heard.filter((replica) => replica.late);
   return [
     up && problem ? `Redis refuses what it is given: ${problem}.` : "",
     !up && turns_not_told + charges_not_told > 0 ? `Kept until Redis is back: ${many(turns_not_told, "turn")} and ${many(charges_not_told, "charge")}.` : "",
     other_fleets > 0 ? `${many(other_fleets, "other set")} of upstreams on the same prefix: another configuration, or another fleet that needs a prefix of its own.` : "",
+    ...late.map((replica) => `What ${replica.name} says is ${span(replica.under_way_ms)} old when it comes, by the clocks of both: its requests count in no depth here. Set both clocks by NTP; if they are right, Redis or the network holds messages up.`),
     other_versions.length > 0 ? "Replicas of another version are there, and are not understood: upgrade all of them." : "",
   ].filter((note) => note);
 }
